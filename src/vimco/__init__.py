@@ -1,0 +1,2 @@
+"""Variational inference for Monte Carlo objectives."""
+__version__ = "0.1.0"
