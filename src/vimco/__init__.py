@@ -1,2 +1,56 @@
-"""Variational inference for Monte Carlo objectives."""
+"""Variational inference for Monte Carlo objectives (Mnih & Rezende, ICML 2016).
+
+Latent-variable models, discrete ones above all, trained by maximising log 1/K Σ_k f(x, h^k).
+
+Axes. Samples are axis 0, examples axis 1, features last. Functions here reduce axis 0 only; the mean over examples is
+taken once, in the training loop.
+
+Sign. Everything is a lower bound to be maximised. The single minus sign is in the training loop.
+
+Your own model, in one line:
+
+    estimate = vimco.VIMCO()(vimco.ImportanceSamples(log_joint, log_proposal))
+
+with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surrogate`, report that of `estimate.bound`.
+"""
+
+from vimco.errors import UsageError
+from vimco.estimators import NVIL, RWS, VIMCO, BaselineNetwork, Estimator, LearnedVIMCO, Naive, named_estimator
+from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import (
+    arithmetic_mean_of_others,
+    effective_sample_size,
+    geometric_mean_of_others,
+    left_out,
+    multi_sample_bound,
+    normalized_weights,
+    vimco_signal,
+)
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "NVIL",
+    "RWS",
+    "VIMCO",
+    "BaselineNetwork",
+    "Batch",
+    "Estimate",
+    "Estimator",
+    "ImportanceSamples",
+    "LearnedVIMCO",
+    "Naive",
+    "SigmoidBeliefNetwork",
+    "UsageError",
+    "arithmetic_mean_of_others",
+    "effective_sample_size",
+    "generative_sbn",
+    "geometric_mean_of_others",
+    "left_out",
+    "multi_sample_bound",
+    "named_estimator",
+    "normalized_weights",
+    "structured_sbn",
+    "vimco_signal",
+]

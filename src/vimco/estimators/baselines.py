@@ -1,0 +1,75 @@
+"""Learned baselines: a small network of the data, and running moments of what it leaves over."""
+
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vimco.errors import UsageError
+from vimco.parameters import Buffer, Centre
+from vimco.samples import Batch
+
+
+class BaselineNetwork(eqx.Module):
+    """b(x): one hidden layer of tanh units over the centred context and observation (supplement B).
+
+    It starts as the constant 0, so that it adds nothing to the signal before it has learned something.
+    """
+
+    centre: Centre
+    hidden_weight: Float[Array, "D H"]
+    hidden_bias: Float[Array, "H"]
+    output_weight: Float[Array, "H"]
+
+    def __init__(self, key: PRNGKeyArray, mean: Float[Array, "D"], num_hidden: int = 100):
+        limit = jnp.sqrt(6.0 / (mean.shape[0] + num_hidden)).astype(mean.dtype)
+        self.centre = Centre(mean)
+        self.hidden_weight = jax.random.uniform(
+            key, (mean.shape[0], num_hidden), mean.dtype, minval=-limit, maxval=limit
+        )
+        self.hidden_bias = jnp.zeros(num_hidden, mean.dtype)
+        self.output_weight = jnp.zeros(num_hidden, mean.dtype)
+
+    def __call__(self, batch: Batch | None) -> Float[Array, "B"]:
+        """b(x) for each example."""
+        if batch is None:
+            raise UsageError(
+                "An input-dependent baseline looks at the data: call the estimator as estimator(samples, batch), "
+                "or leave its network out."
+            )
+        data = jnp.concatenate([batch.context, batch.observation], axis=-1)
+        return jnp.tanh(self.centre(data) @ self.hidden_weight + self.hidden_bias) @ self.output_weight
+
+
+class RunningMoments(Buffer):
+    """Mean and variance of a stream of residuals: a plain average at first, exponential with `decay` later on."""
+
+    mean: Float[Array, ""]
+    variance: Float[Array, ""]
+    count: Int[Array, ""]
+    decay: float = eqx.field(static=True)
+
+    def __init__(self, decay: float = 0.8):
+        self.mean = jnp.zeros(())
+        self.variance = jnp.zeros(())
+        self.count = jnp.zeros((), jnp.int32)
+        self.decay = decay
+
+    def updated(self, residual: Float[Array, "..."]) -> Self:
+        """The moments after one more batch. Infinite residuals (a bound of −inf) are passed over."""
+        residual = stop_gradient(residual)
+        finite = jnp.isfinite(residual)
+        number = jnp.sum(finite)
+        mean = jnp.sum(jnp.where(finite, residual, 0.0)) / jnp.maximum(number, 1)
+        variance = jnp.sum(jnp.where(finite, residual - mean, 0.0) ** 2) / jnp.maximum(number, 1)
+        keep = jnp.minimum(self.decay, self.count / (self.count + 1))
+        keep = jnp.where(number > 0, keep, 1.0).astype(self.mean.dtype)
+        new = (
+            (keep * self.mean + (1 - keep) * mean).astype(self.mean.dtype),
+            (keep * self.variance + (1 - keep) * variance).astype(self.variance.dtype),
+            self.count + (number > 0),
+        )
+        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, new)

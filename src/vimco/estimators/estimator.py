@@ -1,0 +1,46 @@
+"""The seam: an estimator maps importance samples to an estimate of the gradient of the bound."""
+
+import abc
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import normalized_weights
+
+
+class Estimator(eqx.Module):
+    """An estimator of ∇L^K. `jax.grad` of its `surrogate` is the estimate, and all that a training loop knows."""
+
+    @abc.abstractmethod
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """The estimate from one set of K samples per example. Only learned baselines look at the batch."""
+
+    @property
+    def needs_dreams(self) -> bool:
+        """Whether the samples must carry `log_proposal_of_dreams` (the sleep update)."""
+        return False
+
+    def updated(self, estimate: Estimate) -> Self:
+        """The estimator for the next update: what it carries along has now seen this estimate."""
+        del estimate
+        return self
+
+
+def weighted_sum(coefficients: Float[Array, "K *B"], terms: Float[Array, "K *B"]) -> Float[Array, "*B"]:
+    """Σ_k stop(c_k) t_k. A term whose coefficient is zero takes no part, in value and gradient, even if it is −inf."""
+    coefficients = stop_gradient(coefficients)
+    return jnp.sum(coefficients * jnp.where(coefficients == 0, 0.0, terms), axis=0)
+
+
+def score_term(signal: Float[Array, "K *B"], samples: ImportanceSamples) -> Float[Array, "*B"]:
+    """Σ_j stop(signal_j) log Q(h^j | x): the first term of Eqs. 7, 8 and 10."""
+    return weighted_sum(signal, samples.log_proposal if samples.log_score is None else samples.log_score)
+
+
+def weight_term(log_weights: Float[Array, "K *B"], samples: ImportanceSamples) -> Float[Array, "*B"]:
+    """Σ_j stop(w̃_j) log f(x, h^j): the second term of Eqs. 7, 8 and 10, and all of Eq. 6."""
+    return weighted_sum(normalized_weights(log_weights), samples.log_weights)

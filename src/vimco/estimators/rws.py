@@ -1,0 +1,70 @@
+"""Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator, weighted_sum
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights
+
+
+class RWS(Estimator):
+    """The model follows Eq. 6; the proposal the wake update (Eq. 11), the sleep update (Eq. 12), or their sum.
+
+    The proposal's update is not an estimate of ∇L^K: wake is a biased estimate of −∇KL(P(h|x) ‖ Q(h|x)), whose bias
+    falls with K. `RWS(wake=False, sleep=True)` with K = 1 is the plain wake-sleep algorithm.
+    """
+
+    wake: bool = eqx.field(static=True, default=True)
+    sleep: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        if not (self.wake or self.sleep):
+            raise UsageError("RWS without wake and sleep would never train the proposal: switch one of them on.")
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """The estimate; wake alone needs K ≥ 2, sleep needs dreams."""
+        del batch
+        self._check(samples)
+        log_weights = stop_gradient(samples.log_weights)
+        weights = normalized_weights(log_weights)
+        surrogate = weighted_sum(weights, samples.log_joint)
+        if self.wake:
+            surrogate = surrogate + weighted_sum(weights, samples.log_proposal)
+        if self.sleep:
+            surrogate = surrogate + self._dreams(samples)
+        signal = weights if self.wake else jnp.zeros_like(weights)
+        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+
+    @property
+    def needs_dreams(self) -> bool:
+        """The sleep update learns from dreams."""
+        return self.sleep
+
+    def _check(self, samples: ImportanceSamples) -> None:
+        if samples.proposal_is_prior:
+            raise UsageError(
+                "RWS updates model and proposal by different rules, so it cannot train a prior that is its own "
+                "proposal: use VIMCO or NVIL, or a learned proposal."
+            )
+        if samples.log_score is not None:
+            raise UsageError(
+                "RWS holds its samples constant, so it cannot pass gradients through reparameterised latents: "
+                "use VIMCO for mixed latents."
+            )
+        if self.wake and not self.sleep and samples.num_samples < 2:
+            raise UsageError(
+                "The wake update of RWS has mean zero at K = 1 and would teach the proposal nothing: "
+                "use K >= 2, or the sleep update."
+            )
+
+    def _dreams(self, samples: ImportanceSamples) -> Float[Array, "*B"]:
+        if samples.log_proposal_of_dreams is None:
+            raise UsageError(
+                "The sleep update of RWS learns from dreams: give the samples `log_proposal_of_dreams`, log Q(h | x) "
+                "at (x, h) drawn from the model."
+            )
+        return samples.log_proposal_of_dreams

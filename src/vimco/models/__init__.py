@@ -1,0 +1,16 @@
+"""Models that make importance samples: sigmoid belief networks, generative and for structured prediction."""
+
+from vimco.models.generative import generative_sbn
+from vimco.models.layers import BernoulliLayer, log_bernoulli, sample_bernoulli
+from vimco.models.sbn import Chain, SigmoidBeliefNetwork
+from vimco.models.structured import structured_sbn
+
+__all__ = [
+    "BernoulliLayer",
+    "Chain",
+    "SigmoidBeliefNetwork",
+    "generative_sbn",
+    "log_bernoulli",
+    "sample_bernoulli",
+    "structured_sbn",
+]

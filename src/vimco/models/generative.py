@@ -1,0 +1,51 @@
+"""The generative model: nothing to condition on, and a proposal that runs from the observation upwards."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vimco.models.layers import BernoulliLayer
+from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.parameters import Centre
+from vimco.samples import Batch
+
+
+class UpwardProposal(Proposal):
+    """Q(h | x) = Q(h^L | x) Π_l Q(h^l | h^{l+1}): the model's chain in the other direction, over x − x̄."""
+
+    chain: Chain
+    centre: Centre
+
+    def sample(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
+        """Latents, deepest layer first, and log Q."""
+        latents, log_prob = self.chain.sample(key, numbers, self.centre(batch.observation))
+        return latents[::-1], log_prob
+
+    def log_prob(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
+        """log Q(h | x) of given latents, deepest layer first."""
+        return self.chain.log_prob(latents[::-1], self.centre(batch.observation))
+
+
+def generative_sbn(
+    key: PRNGKeyArray,
+    layers: tuple[int, ...],
+    observation_mean: Float[Array, "D"],
+    *,
+    symmetric: bool = False,
+    slice_size: int | None = None,
+) -> SigmoidBeliefNetwork:
+    """P(x, h) with latent `layers` from the deepest to the one next to x, (200, 200, 200) in the paper.
+
+    The proposal's input is centred by `observation_mean`, which also sets the initial bias of the observation.
+    """
+    keys = jax.random.split(key, 3)
+    (D,), dtype = observation_mean.shape, observation_mean.dtype
+    return SigmoidBeliefNetwork(
+        prior=Chain(keys[0], (0, *layers), symmetric=symmetric, dtype=dtype),
+        likelihood=with_data_bias(BernoulliLayer(keys[1], (layers[-1],), D, dtype), observation_mean),
+        centre_context=Centre(jnp.zeros(0, dtype)),
+        proposal=UpwardProposal(
+            Chain(keys[2], (D, *layers[::-1]), symmetric=symmetric, dtype=dtype), Centre(observation_mean)
+        ),
+        slice_size=slice_size,
+    )

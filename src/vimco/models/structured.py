@@ -1,0 +1,61 @@
+"""The structured-prediction model P(x, h | c): its prior, or a learned proposal, runs from the context to x."""
+
+from typing import Literal
+
+import jax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vimco.models.layers import BernoulliLayer
+from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.parameters import Centre
+from vimco.samples import Batch
+
+
+class DownwardProposal(Proposal):
+    """Q(h | x, c): a chain like the prior's, with weights of its own, whose last layer also sees x − x̄ (Sec. 5.2)."""
+
+    chain: Chain
+    centre_context: Centre
+    centre_observation: Centre
+
+    def sample(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
+        """Latents, deepest layer first, and log Q."""
+        return self.chain.sample(
+            key, numbers, self.centre_context(batch.context), self.centre_observation(batch.observation)
+        )
+
+    def log_prob(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
+        """log Q(h | x, c) of given latents, deepest layer first."""
+        return self.chain.log_prob(
+            latents, self.centre_context(batch.context), self.centre_observation(batch.observation)
+        )
+
+
+def structured_sbn(
+    key: PRNGKeyArray,
+    layers: tuple[int, ...],
+    observation_mean: Float[Array, "D"],
+    context_mean: Float[Array, "C"],
+    *,
+    proposal: Literal["learned", "prior"] = "learned",
+    symmetric: bool = False,
+    slice_size: int | None = None,
+) -> SigmoidBeliefNetwork:
+    """P(x, h | c) with latent `layers` from the one next to the context to the one next to x.
+
+    Context and observation are centred by their means wherever a chain sees them.
+    """
+    keys = jax.random.split(key, 3)
+    (D,), (C,), dtype = observation_mean.shape, context_mean.shape, observation_mean.dtype
+    learned = DownwardProposal(
+        Chain(keys[2], (C, *layers), side_size=D, symmetric=symmetric, dtype=dtype),
+        Centre(context_mean),
+        Centre(observation_mean),
+    )
+    return SigmoidBeliefNetwork(
+        prior=Chain(keys[0], (C, *layers), symmetric=symmetric, dtype=dtype),
+        likelihood=with_data_bias(BernoulliLayer(keys[1], (layers[-1],), D, dtype), observation_mean),
+        centre_context=Centre(context_mean),
+        proposal=learned if proposal == "learned" else None,
+        slice_size=slice_size,
+    )
