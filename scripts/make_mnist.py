@@ -1,0 +1,70 @@
+"""Makes the MNIST that comes with the package (src/vimco/data/mnist.npy.xz) from grey MNIST.
+
+    python scripts/make_mnist.py SOURCE [--output FILE]
+
+SOURCE is a folder with the images, as the original idx files (train-images-idx3-ubyte, t10k-images-idx3-ubyte, as they
+are or gzipped) or as text (mnist_train.csv, mnist_test.csv: a line of names, then lines of a label and 784 grey levels).
+Both give the same pixels, and the script checks that these are MNIST's.
+
+The draw uses raw output of a PCG64 generator with a recorded seed, which numpy keeps fixed, so the pixels come out the
+same everywhere, and their checksum must be the one that the package expects. The compressed file repeats byte for byte
+with liblzma 5.4; should another version pack the same pixels differently, the script says so.
+"""
+
+import argparse
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from vimco.data.embedded import MNIST_FILE, binarized_mnist_of
+from vimco.data.packed import write_packed
+
+SMALLEST = 9 | (1 << 31)  # lzma.PRESET_EXTREME
+FILE_SHA256 = "4d8ed6ea22084dfad5ebbce57206992c2ea66acad1449984287a1d4de453da4a"
+GREY_SHA256 = {  # of the grey levels alone, one byte each, whatever file they came in
+    "train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+    "test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+}
+FILE_NAMES = {
+    "train": ("train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", "mnist_train.csv"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz", "mnist_test.csv"),
+}
+
+
+def grey_levels(source: Path, split: str) -> np.ndarray:
+    """The grey levels of a split, (N, 784) uint8, checked."""
+    path = next((source / name for name in FILE_NAMES[split] if (source / name).exists()), None)
+    if path is None:
+        raise SystemExit(f"{source} holds none of {', '.join(FILE_NAMES[split])}.")
+    if path.suffix == ".csv":
+        grey = np.loadtxt(path, np.uint8, delimiter=",", skiprows=1, usecols=range(1, 785))
+    else:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        grey = np.frombuffer(content, np.uint8, offset=16).reshape(-1, 784)
+    if hashlib.sha256(grey.tobytes()).hexdigest() != GREY_SHA256[split]:
+        raise SystemExit(f"{path} does not hold the images of MNIST.")
+    return grey
+
+
+def main() -> None:
+    """Parses, makes, compares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, metavar="SOURCE")
+    parser.add_argument("--output", type=Path, default=MNIST_FILE, metavar="FILE")
+    arguments = parser.parse_args()
+    grey = np.concatenate([grey_levels(arguments.source, split) for split in ("train", "test")])
+    dataset = binarized_mnist_of(grey)
+    write_packed(arguments.output, dataset, SMALLEST)
+    content = arguments.output.read_bytes()
+    print(f"{arguments.output}: {len(content):,} bytes, checksum of the pixels {dataset.checksum} as expected")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 == FILE_SHA256:
+        print(f"SHA-256 of the file {sha256} as expected")
+    else:
+        print(f"SHA-256 of the file {sha256}, not {FILE_SHA256}: the same pixels, compressed in another way")
+
+
+if __name__ == "__main__":
+    main()

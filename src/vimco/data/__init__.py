@@ -1,0 +1,11 @@
+"""The data sets: binary images as bytes, in three splits, each set known by a checksum of its values.
+
+`mnist` comes with the package, `binarized-mnist` and `caltech-silhouettes` are fetched once and cached, `synthetic` is
+made on the fly, and a path to a `.npy` or `.npz` file loads the user's own images. Nothing here touches JAX.
+"""
+
+from vimco.data.catalogue import Availability, available, fetch, load_dataset
+from vimco.data.dataset import Dataset, halves
+from vimco.data.retrieval import Progress
+
+__all__ = ["Availability", "Dataset", "Progress", "available", "fetch", "halves", "load_dataset"]

@@ -1,0 +1,129 @@
+"""The user's own images, from a `.npy` or `.npz` file."""
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from vimco.data.dataset import Dataset
+from vimco.data.randomness import bernoulli, shuffled_indices
+from vimco.errors import UsageError
+
+SUFFIXES = (".npy", ".npz")
+SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val"), "test": ("test",)}
+# Numpy has no error of its own for a file that it cannot read. MemoryError comes from a damaged shape, NotImplementedError
+# and RuntimeError from damaged flags in an archive.
+UNREADABLE = (ValueError, OSError, EOFError, MemoryError, RuntimeError, KeyError, zipfile.BadZipFile, zlib.error)
+SHUFFLE_SEED = 0
+SHARE = 7  # a single array is split 5/7, 1/7, 1/7, as MNIST is
+
+
+def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
+    """Reads images, (number, pixels) or (number, height, width), of 0 and 1, or of grey levels to be binarized.
+
+    A file with one array is shuffled, always in the same way, and split 5/7, 1/7, 1/7. Grey levels are integers from
+    0 to 255 or fractions from 0 to 1; with a seed, `binarize`, each pixel is drawn once, 1 with probability its level.
+    """
+    arrays = _splits(path, _arrays(path))
+    image_shapes = {split: _image_shape(path, split, images) for split, images in arrays.items()}
+    if len(set(image_shapes.values())) > 1:
+        raise UsageError(
+            f"The splits of {path} differ in the size of their images: "
+            + ", ".join(f"{split} {height} x {width}" for split, (height, width) in image_shapes.items())
+            + "."
+        )
+    flat = {split: images.reshape(len(images), -1) for split, images in arrays.items()}
+    for split, images in flat.items():
+        _check_values(path, split, images)
+    binary = all(((images == 0) | (images == 1)).all() for images in flat.values())
+    if binary:
+        pixels = {split: images.astype(np.uint8) for split, images in flat.items()}
+    elif binarize is None:
+        raise UsageError(
+            f"{path} holds grey levels, and the models are of binary images. Binarize them: `--binarize SEED` (from "
+            "Python, binarize=SEED) draws each pixel once, 1 with probability its grey level."
+        )
+    else:
+        bits = np.random.PCG64(binarize)
+        white = _white(flat)
+        pixels = {split: bernoulli(bits, images, white[split]) for split, images in flat.items()}
+    if len(pixels) == 1:
+        pixels = _shuffled_splits(path, pixels["images"])
+    note = "" if binary else f"The images were binarized with seed {binarize}; likelihoods depend on that draw."
+    return Dataset(path.name, **pixels, image_shape=next(iter(image_shapes.values())), note=note)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"images": loaded}
+        with loaded:
+            contents = {name: loaded[name] for name in loaded.files}
+        # What is in the archive but not an array comes as bytes.
+        return {name: array for name, array in contents.items() if isinstance(array, np.ndarray)}
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {path}.") from error
+    except UNREADABLE as error:
+        raise UsageError(
+            f"{path} cannot be read as a {path.suffix} file of numbers: it is damaged, or of another format, or holds "
+            f"Python objects, which are never loaded. ({error})"
+        ) from error
+
+
+def _splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if len(arrays) == 1:
+        return {"images": next(iter(arrays.values()))}
+    splits = {}
+    for split, names in SPLIT_NAMES.items():
+        found = [name for name in names if name in arrays]
+        if len(found) != 1:
+            raise UsageError(
+                f"{path} holds the arrays {', '.join(arrays) or '(none)'}; it needs train, validation (or valid, val) "
+                "and test, each once, or a single array to be split."
+            )
+        splits[split] = arrays[found[0]]
+    return splits
+
+
+def _image_shape(path: Path, split: str, images: np.ndarray) -> tuple[int, int]:
+    if images.ndim not in (2, 3):
+        raise UsageError(
+            f"The array {split} of {path} has shape {images.shape}; "
+            "images are (number, pixels) or (number, height, width)."
+        )
+    if images.size == 0:
+        raise UsageError(f"The array {split} of {path} is empty: its shape is {images.shape}.")
+    if images.ndim == 3:
+        return images.shape[1], images.shape[2]
+    side = math.isqrt(images.shape[1])
+    return (side, side) if side**2 == images.shape[1] else (1, images.shape[1])
+
+
+def _check_values(path: Path, split: str, images: np.ndarray) -> None:
+    advice = "Pixels are 0 or 1, or grey levels: integers from 0 to 255, or fractions from 0 to 1."
+    if images.dtype.kind not in "buif":
+        raise UsageError(f"The array {split} of {path} has type {images.dtype}. {advice}")
+    if not np.isfinite(images).all():
+        raise UsageError(f"The array {split} of {path} holds values that are not numbers (NaN or infinity). {advice}")
+    low, high = images.min(), images.max()
+    if low < 0 or high > (255 if images.dtype.kind in "ui" else 1):
+        raise UsageError(f"The array {split} of {path} holds values from {low} to {high}. {advice}")
+
+
+def _white(arrays: dict[str, np.ndarray]) -> dict[str, int]:
+    """The value in each split that stands for 1: 255 for integers, if any of them goes beyond 1, and otherwise 1."""
+    integer = {split: images.dtype.kind in "ui" for split, images in arrays.items()}
+    beyond_one = any(integer[split] and images.max() > 1 for split, images in arrays.items())
+    return {split: 255 if integer[split] and beyond_one else 1 for split in arrays}
+
+
+def _shuffled_splits(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
+    share = len(images) // SHARE
+    if share == 0:
+        raise UsageError(f"{path} holds {len(images)} images, too few to be split in three; {SHARE} is the least.")
+    order = shuffled_indices(np.random.PCG64(SHUFFLE_SEED), len(images))
+    test, validation, train = np.split(images[order], [share, 2 * share])
+    return {"train": train, "validation": validation, "test": test}

@@ -1,0 +1,93 @@
+"""Every data set by its name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vimco.data.arrays import SUFFIXES, load_arrays
+from vimco.data.dataset import Dataset
+from vimco.data.embedded import MNIST, MNIST_FILE, embedded_mnist
+from vimco.data.packed import Identity
+from vimco.data.published import PUBLISHED
+from vimco.data.retrieval import Progress, cached_file, data_folder, fetch_published, load_published
+from vimco.data.synthetic import SYNTHETIC, synthetic_bars
+from vimco.errors import UsageError
+
+BUILT_IN = {MNIST.name: embedded_mnist, SYNTHETIC.name: synthetic_bars}
+NAMES = (MNIST.name, *PUBLISHED, SYNTHETIC.name)
+
+
+@dataclass(frozen=True)
+class Availability:
+    """A data set as a list of them shows it."""
+
+    name: str
+    description: str
+    sizes: tuple[int, int, int]  # train, validation, test
+    image_shape: tuple[int, int]
+    where: Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"]
+    path: Path | None  # the file or folder that holds it, if there is one
+
+
+def load_dataset(
+    name: str, *, folder: Path | None = None, binarize: int | None = None, progress: Progress | None = None
+) -> Dataset:
+    """The data set of this name, or the images in the `.npy` or `.npz` file of this path.
+
+    `folder` holds the files of a published set; without it the set comes from the cache, which is filled from the
+    folder in `VIMCO_DATA` or from the network. `binarize` is the seed for grey levels in the user's own file.
+    """
+    is_file = name not in NAMES and Path(name).suffix in SUFFIXES
+    if binarize is not None and not is_file:
+        raise UsageError(f"{name} is not a file of grey levels, so there is nothing to binarize. Leave the seed out.")
+    if binarize is not None and binarize < 0:
+        raise UsageError(f"The seed for the binarization must not be negative; got {binarize}.")
+    if folder is not None and name not in PUBLISHED:
+        raise UsageError(
+            f"A folder of published files serves {' and '.join(PUBLISHED)} only, not {name}. Leave it out."
+        )
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    if name in PUBLISHED:
+        return load_published(PUBLISHED[name], folder, progress)
+    if is_file:
+        return load_arrays(Path(name).expanduser(), binarize)
+    raise _unknown(name)
+
+
+def fetch(name: str, folder: Path | None = None, progress: Progress | None = None) -> Path:
+    """Puts a published data set into the cache, from a folder or from the network, and gives the file there."""
+    if name in BUILT_IN:
+        raise UsageError(f"{name} comes with the package: there is nothing to fetch.")
+    if name not in PUBLISHED:
+        raise _unknown(name)
+    return fetch_published(PUBLISHED[name], folder, progress)
+
+
+def available() -> list[Availability]:
+    """Every data set that has a name, and where it is now."""
+
+    def record(
+        identity: Identity,
+        where: Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"],
+        path: Path | None,
+    ) -> Availability:
+        return Availability(identity.name, identity.description, identity.sizes, identity.image_shape, where, path)
+
+    records = [record(MNIST, "embedded", MNIST_FILE)]
+    for published in PUBLISHED.values():
+        cached, folder = cached_file(published), data_folder(published)
+        if cached.exists():
+            records.append(record(published.identity, "cached", cached))
+        elif folder is not None:
+            records.append(record(published.identity, "in VIMCO_DATA", folder))
+        else:
+            records.append(record(published.identity, "not fetched", None))
+    return [*records, record(SYNTHETIC, "generated", None)]
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(
+        f"There is no data set {name!r}. The names are {', '.join(NAMES)}; your own images are given as the path of a "
+        f"{' or '.join(SUFFIXES)} file."
+    )

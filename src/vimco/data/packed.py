@@ -1,0 +1,63 @@
+"""Binary images in a file, eight pixels to a byte: an xz-compressed `.npy` array of the three splits in a row."""
+
+import io
+import lzma
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vimco.data.dataset import Dataset
+from vimco.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a known data set must be, whichever way it came: its sizes, and the checksum of its values."""
+
+    name: str
+    description: str
+    sizes: tuple[int, int, int]  # train, validation, test
+    image_shape: tuple[int, int]
+    checksum: str  # Dataset.checksum
+    note: str = ""
+
+    def dataset(self, images: np.ndarray) -> Dataset:
+        """The data set of all images, (N + N' + N'', D), cut into its splits and checked."""
+        if len(images) != sum(self.sizes):
+            raise UsageError(f"{self.name} has {sum(self.sizes)} images, not {len(images)}.")
+        train, validation, test = np.split(images, np.cumsum(self.sizes[:2]))
+        dataset = Dataset(self.name, train, validation, test, self.image_shape, self.note)
+        if dataset.checksum != self.checksum:
+            raise UsageError(f"The pixels of {self.name} are not the known ones (checksum {dataset.checksum}).")
+        return dataset
+
+
+def read_packed(path: Path, identity: Identity) -> Dataset:
+    """Reads a packed file and makes sure that it holds the known data set, to the last pixel."""
+    try:
+        packed = np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False)
+        images = np.unpackbits(packed, axis=1, count=identity.image_shape[0] * identity.image_shape[1])
+        return identity.dataset(images)
+    except (OSError, EOFError, lzma.LZMAError, TypeError, ValueError) as error:  # UsageError is a ValueError
+        raise UsageError(f"{path} cannot be read or is damaged ({error}).") from error
+
+
+def write_packed(path: Path, dataset: Dataset, preset: int = 1) -> None:
+    """Writes a packed file in one step: at any moment the path holds the old file, the new one, or none."""
+    packed = io.BytesIO()
+    np.save(packed, np.packbits(np.concatenate(list(dataset.splits.values())), axis=1))
+    content = lzma.compress(packed.getvalue(), preset=preset)
+    # The process number keeps two writers apart. The tempfile module would too, but makes files that only their owner
+    # can read, and a cache may be shared.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,27 @@
+"""A tiny data set for tests and first tries: noisy bars, 8 x 8 pixels."""
+
+import numpy as np
+
+from vimco.data.dataset import Dataset
+from vimco.data.packed import Identity
+from vimco.data.randomness import uniforms
+
+SYNTHETIC = Identity(
+    name="synthetic",
+    description="noisy bars, horizontal or vertical, for tests",
+    sizes=(600, 200, 200),
+    image_shape=(8, 8),
+    checksum="c24b9b32001cab4c098a7394b18c18838ee0fae01ef9c5bc9cc1ddb308fd87f5",
+)
+SEED = 8
+
+
+def synthetic_bars() -> Dataset:
+    """Each image has horizontal or vertical bars; a bar is there with probability 0.3, a pixel flipped with 0.02."""
+    side = SYNTHETIC.image_shape[0]
+    draws = uniforms(np.random.PCG64(SEED), sum(SYNTHETIC.sizes), 1 + side + side**2)
+    orientation, bars, noise = np.split(draws, [1, 1 + side], axis=1)
+    vertical = np.broadcast_to((bars < 0.3)[:, None, :], (len(draws), side, side))
+    upright = (orientation < 0.5)[:, :, None]
+    images = np.where(upright, vertical, vertical.swapaxes(1, 2)).reshape(len(draws), -1)
+    return SYNTHETIC.dataset((images ^ (noise < 0.02)).astype(np.uint8))
