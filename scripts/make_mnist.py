@@ -3,7 +3,7 @@
     python scripts/make_mnist.py SOURCE [--output FILE]
 
 SOURCE is a folder with the images, as the original idx files (train-images-idx3-ubyte, t10k-images-idx3-ubyte, as they
-are or gzipped) or as text (mnist_train.csv, mnist_test.csv: a line of names, then lines of a label and 784 grey levels).
+are or gzipped) or as text (mnist_train.csv, mnist_test.csv: a line of names, then lines of label and 784 grey levels).
 Both give the same pixels, and the script checks that these are MNIST's.
 
 The draw uses raw output of a PCG64 generator with a recorded seed, which numpy keeps fixed, so the pixels come out the

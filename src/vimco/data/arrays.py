@@ -1,8 +1,6 @@
 """The user's own images, from a `.npy` or `.npz` file."""
 
 import math
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,6 @@ from vimco.errors import UsageError
 
 SUFFIXES = (".npy", ".npz")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val"), "test": ("test",)}
-# Numpy has no error of its own for a file that it cannot read. MemoryError comes from a damaged shape, NotImplementedError
-# and RuntimeError from damaged flags in an archive.
-UNREADABLE = (ValueError, OSError, EOFError, MemoryError, RuntimeError, KeyError, zipfile.BadZipFile, zlib.error)
 SHUFFLE_SEED = 0
 SHARE = 7  # a single array is split 5/7, 1/7, 1/7, as MNIST is
 
@@ -57,20 +52,19 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"images": loaded}
-        with loaded:
-            contents = {name: loaded[name] for name in loaded.files}
-        # What is in the archive but not an array comes as bytes.
-        return {name: array for name, array in contents.items() if isinstance(array, np.ndarray)}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            contents = {"images": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {path}.") from error
-    except UNREADABLE as error:
+    # Numpy has no error of its own for what it cannot read: damage in one byte may give a TokenError or a MemoryError.
+    except Exception as error:
         raise UsageError(
             f"{path} cannot be read as a {path.suffix} file of numbers: it is damaged, or of another format, or holds "
             f"Python objects, which are never loaded. ({error})"
         ) from error
+    # What is in an archive but not an array comes as bytes.
+    return {name: array for name, array in contents.items() if isinstance(array, np.ndarray)}
 
 
 def _splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ def uniforms(bits: np.random.PCG64, *shape: int) -> np.ndarray:
     return (raw >> np.uint64(11)) * 2.0**-53
 
 
-def bernoulli(bits: np.random.PCG64, levels: np.ndarray, white: float) -> np.ndarray:
+def bernoulli(bits: np.random.PCG64, levels: np.ndarray, white: int) -> np.ndarray:
     """Bytes that are 1 with probability level / white, (N, D) -> (N, D) uint8. Levels 0 and white are certain.
 
     Works in blocks of rows, so that a large set does not need eight bytes a pixel at once.

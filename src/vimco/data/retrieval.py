@@ -113,8 +113,8 @@ def _download(published: PublishedSet, file: PublishedFile, folder: Path, progre
     names = ", ".join(file.name for file in published.files)
     raise UsageError(
         f"{file.name} cannot be downloaded ({'; '.join(failures)}). Without a network, put the published files "
-        f"({names}) into a folder and run `vimco data fetch {published.identity.name} --from FOLDER`, or name it in the "
-        "variable VIMCO_DATA."
+        f"({names}) into a folder and run `vimco data fetch {published.identity.name} --from FOLDER`, or name it in "
+        "the variable VIMCO_DATA."
     )
 
 
