@@ -358,7 +358,10 @@ def test_mirrors_are_tried_in_turn(tmp_path, cache, mirror):
         assert all(0 <= number <= file.size == total for number, total in done)
 
 
-def test_no_mirror_has_it(tmp_path, cache, mirror, caplog):
+def test_no_mirror_has_it(tmp_path, cache, mirror, caplog, monkeypatch):
+    import pooch
+
+    monkeypatch.setattr(pooch.get_logger(), "handlers", [caplog.handler])
     tiny = Tiny(tmp_path / "published")
     truncated = mirror({name: content[:-1] for name, content in tiny.contents.items()})
     partial = mirror({"train.amat": tiny.contents["train.amat"]})
