@@ -1,11 +1,12 @@
 """The records at the seams: what models hand to estimators, and estimators to the training loop."""
 
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
+from array_api_compat import array_namespace
 from jaxtyping import Array, Float
+
+AnyArray = Any  # a JAX array, or a PyTorch tensor: the records that estimators know hold either
 
 
 class Batch(eqx.Module):
@@ -29,27 +30,27 @@ class ImportanceSamples(eqx.Module):
     latents, but not into the discrete ones.
     """
 
-    log_joint: Float[Array, "K *B"]  # log P(x, h^k | c)
-    log_proposal: Float[Array, "K *B"]  # log Q(h^k | x, c)
+    log_joint: Float[AnyArray, "K *B"]  # log P(x, h^k | c)
+    log_proposal: Float[AnyArray, "K *B"]  # log Q(h^k | x, c)
     # log Q of the latents that are *not* reparameterised, where that is not all of them; None: log_proposal.
-    log_score: Float[Array, "K *B"] | None = None
+    log_score: Float[AnyArray, "K *B"] | None = None
     # log Q(h | x, c) at dreams (x, h) ~ P(x, h | c), for the sleep update (Eq. 12) alone.
-    log_proposal_of_dreams: Float[Array, "*B"] | None = None
+    log_proposal_of_dreams: Float[AnyArray, "*B"] | None = None
     # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too.
     proposal_is_prior: bool = eqx.field(static=True, default=False)
 
     @classmethod
     def from_weights(
         cls,
-        log_weights: Float[Array, "K *B"],
-        log_proposal: Float[Array, "K *B"],
-        log_score: Float[Array, "K *B"] | None = None,
+        log_weights: Float[AnyArray, "K *B"],
+        log_proposal: Float[AnyArray, "K *B"],
+        log_score: Float[AnyArray, "K *B"] | None = None,
     ) -> Self:
         """The record for any f: `log_weights` is log f(x, h^k), and `log_proposal` the log Q it was sampled from."""
         return cls(log_weights + log_proposal, log_proposal, log_score)
 
     @property
-    def log_weights(self) -> Float[Array, "K *B"]:
+    def log_weights(self) -> Float[AnyArray, "K *B"]:
         """log f(x, h^k) = log P(x, h^k | c) − log Q(h^k | x, c)  (Eq. 2)."""
         return self.log_joint - self.log_proposal
 
@@ -62,13 +63,14 @@ class ImportanceSamples(eqx.Module):
 class Estimate(eqx.Module):
     """What an estimator makes of the samples. The gradient of `surrogate` is the estimate of ∇L^K, per example."""
 
-    surrogate: Float[Array, "*B"]  # to be maximised; its value means nothing
-    bound: Float[Array, "*B"]  # L̂, Eq. 4
-    learning_signal: Float[Array, "K *B"]  # what multiplies ∇ log Q(h^k): centred, before any normalisation
-    effective_sample_size: Float[Array, "*B"]
-    residual: Float[Array, "..."] | None = None  # what the running moments of a learned baseline follow
+    surrogate: Float[AnyArray, "*B"]  # to be maximised; its value means nothing
+    bound: Float[AnyArray, "*B"]  # L̂, Eq. 4
+    learning_signal: Float[AnyArray, "K *B"]  # what multiplies ∇ log Q(h^k): centred, before any normalisation
+    effective_sample_size: Float[AnyArray, "*B"]
+    residual: Float[AnyArray, "..."] | None = None  # what the running moments of a learned baseline follow
 
     @property
-    def signal_rms(self) -> Float[Array, ""]:
+    def signal_rms(self) -> Float[AnyArray, ""]:
         """Root mean square of the learning signal over samples and examples (supplement C)."""
-        return jnp.sqrt(jnp.mean(jax.lax.stop_gradient(self.learning_signal) ** 2))
+        xp = array_namespace(self.learning_signal)
+        return xp.sqrt(xp.mean(self.learning_signal**2))

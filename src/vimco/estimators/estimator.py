@@ -4,11 +4,11 @@ import abc
 from typing import Self
 
 import equinox as eqx
-import jax.numpy as jnp
+from array_api_compat import array_namespace, is_torch_array
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import normalized_weights
 
 
@@ -30,17 +30,23 @@ class Estimator(eqx.Module):
         return self
 
 
-def weighted_sum(coefficients: Float[Array, "K *B"], terms: Float[Array, "K *B"]) -> Float[Array, "*B"]:
+def held_constant(values: AnyArray) -> AnyArray:
+    """The same values without a gradient: `jax.lax.stop_gradient`, or `detach` where they are a PyTorch tensor."""
+    return values.detach() if is_torch_array(values) else stop_gradient(values)
+
+
+def weighted_sum(coefficients: Float[AnyArray, "K *B"], terms: Float[AnyArray, "K *B"]) -> Float[AnyArray, "*B"]:
     """Σ_k stop(c_k) t_k. A term whose coefficient is zero takes no part, in value and gradient, even if it is −inf."""
-    coefficients = stop_gradient(coefficients)
-    return jnp.sum(coefficients * jnp.where(coefficients == 0, 0.0, terms), axis=0)
+    xp = array_namespace(terms)
+    coefficients = held_constant(coefficients)
+    return xp.sum(coefficients * xp.where(coefficients == 0, 0.0, terms), axis=0)
 
 
-def score_term(signal: Float[Array, "K *B"], samples: ImportanceSamples) -> Float[Array, "*B"]:
+def score_term(signal: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
     """Σ_j stop(signal_j) log Q(h^j | x): the first term of Eqs. 7, 8 and 10."""
     return weighted_sum(signal, samples.log_proposal if samples.log_score is None else samples.log_score)
 
 
-def weight_term(log_weights: Float[Array, "K *B"], samples: ImportanceSamples) -> Float[Array, "*B"]:
+def weight_term(log_weights: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
     """Σ_j stop(w̃_j) log f(x, h^j): the second term of Eqs. 7, 8 and 10, and all of Eq. 6."""
     return weighted_sum(normalized_weights(log_weights), samples.log_weights)

@@ -1,8 +1,6 @@
 """The naive estimator (Eq. 7)."""
 
-from jax.lax import stop_gradient
-
-from vimco.estimators.estimator import Estimator, score_term, weight_term
+from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
 from vimco.samples import Batch, Estimate, ImportanceSamples
 from vimco.signals import effective_sample_size, multi_sample_bound, naive_signal
 
@@ -13,7 +11,7 @@ class Naive(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """The estimate; any K ≥ 1."""
         del batch
-        log_weights = stop_gradient(samples.log_weights)
+        log_weights = held_constant(samples.log_weights)
         signal = naive_signal(log_weights)
         surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
         return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))

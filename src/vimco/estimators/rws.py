@@ -1,13 +1,12 @@
 """Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
 
 import equinox as eqx
-import jax.numpy as jnp
-from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from array_api_compat import array_namespace
+from jaxtyping import Float
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, weighted_sum
-from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights
 
 
@@ -29,14 +28,14 @@ class RWS(Estimator):
         """The estimate; wake alone needs K ≥ 2, sleep needs dreams."""
         del batch
         self._check(samples)
-        log_weights = stop_gradient(samples.log_weights)
+        log_weights = held_constant(samples.log_weights)
         weights = normalized_weights(log_weights)
         surrogate = weighted_sum(weights, samples.log_joint)
         if self.wake:
             surrogate = surrogate + weighted_sum(weights, samples.log_proposal)
         if self.sleep:
             surrogate = surrogate + self._dreams(samples)
-        signal = weights if self.wake else jnp.zeros_like(weights)
+        signal = weights if self.wake else array_namespace(weights).zeros_like(weights)
         return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
 
     @property
@@ -61,7 +60,7 @@ class RWS(Estimator):
                 "use K >= 2, or the sleep update."
             )
 
-    def _dreams(self, samples: ImportanceSamples) -> Float[Array, "*B"]:
+    def _dreams(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
         if samples.log_proposal_of_dreams is None:
             raise UsageError(
                 "The sleep update of RWS learns from dreams: give the samples `log_proposal_of_dreams`, log Q(h | x) "

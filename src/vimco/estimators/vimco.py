@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import equinox as eqx
-from jax.lax import stop_gradient
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, score_term, weight_term
+from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
 from vimco.samples import Batch, Estimate, ImportanceSamples
 from vimco.signals import effective_sample_size, geometric_mean_of_others, multi_sample_bound, vimco_signal
 
@@ -29,7 +28,7 @@ class VIMCO(Estimator):
                 f"VIMCO compares samples with each other, so it needs K >= 2; got K = {K}. "
                 "Use NVIL (or VIMCO with a learned f(x)) for K = 1."
             )
-        log_weights = stop_gradient(samples.log_weights)
+        log_weights = held_constant(samples.log_weights)
         signal = vimco_signal(log_weights, self.estimate_of_f(log_weights))
         surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
         return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
