@@ -1,7 +1,5 @@
 """Learned baselines: a small network of the data, and running moments of what it leaves over."""
 
-from typing import Self
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -58,7 +56,7 @@ class RunningMoments(Buffer):
         self.count = jnp.zeros((), jnp.int32)
         self.decay = decay
 
-    def updated(self, residual: Float[Array, "..."]) -> Self:
+    def updated(self, residual: Float[Array, "..."]) -> "RunningMoments":
         """The moments after one more batch. Infinite residuals (a bound of −inf) are passed over."""
         residual = stop_gradient(residual)
         finite = jnp.isfinite(residual)

@@ -1,7 +1,6 @@
 """The seam: an estimator maps importance samples to an estimate of the gradient of the bound."""
 
 import abc
-from typing import Self
 
 import equinox as eqx
 from array_api_compat import array_namespace, is_torch_array
@@ -24,7 +23,7 @@ class Estimator(eqx.Module):
         """Whether the samples must carry `log_proposal_of_dreams` (the sleep update)."""
         return False
 
-    def updated(self, estimate: Estimate) -> Self:
+    def updated(self, estimate: Estimate) -> "Estimator":
         """The estimator for the next update: what it carries along has now seen this estimate."""
         del estimate
         return self

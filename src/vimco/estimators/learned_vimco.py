@@ -1,7 +1,5 @@
 """VIMCO with a learned f(x): the first variant of Sec. 2.5.3, which needs no second sample."""
 
-from typing import Self
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -36,7 +34,7 @@ class LearnedVIMCO(Estimator):
         bound = multi_sample_bound(log_weights)
         return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), residual)
 
-    def updated(self, estimate: Estimate) -> Self:
+    def updated(self, estimate: Estimate) -> "LearnedVIMCO":
         """The estimator whose running mean has seen this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
         return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(estimate.residual))

@@ -1,7 +1,5 @@
 """NVIL: learned baselines, the same signal for all samples (Eq. 8; Mnih & Gregor, 2014)."""
 
-from typing import Self
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -45,7 +43,7 @@ class NVIL(Estimator):
             surrogate = surrogate - centred**2
         return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), stop_gradient(residual))
 
-    def updated(self, estimate: Estimate) -> Self:
+    def updated(self, estimate: Estimate) -> "NVIL":
         """NVIL whose running moments have seen this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
         return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(estimate.residual))
