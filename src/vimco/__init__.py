@@ -14,10 +14,14 @@ Your own model, in one line:
 with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surrogate`, report that of `estimate.bound`.
 """
 
+from vimco.config import RunConfig
 from vimco.errors import UsageError
 from vimco.estimators import NVIL, RWS, VIMCO, BaselineNetwork, Estimator, LearnedVIMCO, Naive, named_estimator
+from vimco.evaluation import Evaluation, evaluate
 from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
-from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.runs import Run, load
+from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
+from vimco.session import resume, train
 from vimco.signals import (
     arithmetic_mean_of_others,
     effective_sample_size,
@@ -38,19 +42,27 @@ __all__ = [
     "Batch",
     "Estimate",
     "Estimator",
+    "Evaluation",
+    "Examples",
     "ImportanceSamples",
     "LearnedVIMCO",
     "Naive",
+    "Run",
+    "RunConfig",
     "SigmoidBeliefNetwork",
     "UsageError",
     "arithmetic_mean_of_others",
     "effective_sample_size",
+    "evaluate",
     "generative_sbn",
     "geometric_mean_of_others",
     "left_out",
+    "load",
     "multi_sample_bound",
     "named_estimator",
     "normalized_weights",
+    "resume",
     "structured_sbn",
+    "train",
     "vimco_signal",
 ]

@@ -2,7 +2,6 @@
 
 import io
 import lzma
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from vimco.data.dataset import Dataset
 from vimco.errors import UsageError
+from vimco.files import replace_file
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,5 @@ def write_packed(path: Path, dataset: Dataset, preset: int = 1) -> None:
     packed = io.BytesIO()
     np.save(packed, np.packbits(np.concatenate(list(dataset.splits.values())), axis=1))
     content = lzma.compress(packed.getvalue(), preset=preset)
-    # The process number keeps two writers apart. The tempfile module would too, but makes files that only their owner
-    # can read, and a cache may be shared.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, content)

@@ -109,19 +109,24 @@ class SigmoidBeliefNetwork(eqx.Module):
         """K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
 
         def weighted(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            if self.proposal is None:
-                latents, log_prior = self.prior.sample(key, numbers, self.centre_context(batch.context))
-                log_proposal = log_prior
-            else:
-                latents, log_proposal = self.proposal.sample(key, numbers, batch)
-                log_prior = self.prior.log_prob(latents, self.centre_context(batch.context))
+            latents, log_proposal = self.proposal_sample(key, numbers, batch)
+            # The very same values where the prior is the proposal: their gradients then cancel in log f.
+            log_prior = log_proposal if self.proposal is None else self._log_prior(latents, batch)
             return self._record(latents, log_prior, log_proposal, batch)
 
         return in_slices(weighted, num_samples, self.slice_size)
 
+    def proposal_sample(
+        self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
+    ) -> tuple[Latents, Float[Array, "K B"]]:
+        """Latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q of them."""
+        if self.proposal is None:
+            return self.prior.sample(key, numbers, self.centre_context(batch.context))
+        return self.proposal.sample(key, numbers, batch)
+
     def weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """The importance samples that given latents (deepest layer first) would make."""
-        log_prior = self.prior.log_prob(latents, self.centre_context(batch.context))
+        log_prior = self._log_prior(latents, batch)
         log_proposal = log_prior if self.proposal is None else self.proposal.log_prob(latents, batch)
         return self._record(latents, log_prior, log_proposal, batch)
 
@@ -137,7 +142,7 @@ class SigmoidBeliefNetwork(eqx.Module):
         latents, observation = self.sample(key, batch.context)
         dream = Batch(observation[0], batch.context)
         if self.proposal is None:
-            return self.prior.log_prob(latents, self.centre_context(batch.context))[0]
+            return self._log_prior(latents, dream)[0]
         return self.proposal.log_prob(latents, dream)[0]
 
     def observation_logits(self, latents: Latents) -> Float[Array, "K B D"]:
@@ -147,6 +152,9 @@ class SigmoidBeliefNetwork(eqx.Module):
     def observation_probabilities(self, latents: Latents) -> Float[Array, "K B D"]:
         """P(x_i = 1 | h) for every pixel: what pictures show."""
         return jax.nn.sigmoid(self.observation_logits(latents))
+
+    def _log_prior(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
+        return self.prior.log_prob(latents, self.centre_context(batch.context))
 
     def _record(
         self, latents: Latents, log_prior: Float[Array, "K B"], log_proposal: Float[Array, "K B"], batch: Batch

@@ -1,0 +1,187 @@
+"""The configuration of a run: everything that decides what it computes, as one typed record."""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from vimco.errors import UsageError
+
+EstimatorName = Literal[
+    "naive",
+    "nvil",
+    "vimco",
+    "vimco-arithmetic",
+    "vimco-leave-one-out",
+    "vimco-learned",
+    "rws",
+    "rws-sleep",
+    "rws-both",
+]
+
+DEFAULT_UPDATES = 100_000
+BUDGET = ("updates", "epochs", "minutes")
+CADENCE = ("log_every", "validate_every", "checkpoint_seconds", "tensorboard")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
+
+    task: Literal["generative", "structured"] = "generative"
+    """Model whole images, or predict the bottom half of an image from its top half."""
+    proposal: Literal["learned", "prior"] = "learned"
+    """Where samples come from: a learned Q(h|x), or (structured task only) the model's prior."""
+    layers: tuple[int, ...] = (200, 200, 200)
+    """Widths of the latent layers, from the deepest to the one next to the observation."""
+    symmetric: bool = False
+    """Let layers see their binary parents as -1/+1 in place of 0/1."""
+    estimator: EstimatorName = "vimco"
+    """The gradient estimator."""
+    num_samples: int = 5
+    """K, the number of samples in the objective."""
+    slice_size: int | None = None
+    """Work through K in slices of this many samples, to bound memory."""
+
+    data: str = "mnist"
+    """A data set's name (see `vimco data list`), or a .npy or .npz file of your own."""
+    binarize: int | None = None
+    """Binarize the grey levels of your own file, drawing with this seed."""
+
+    learning_rate: float = 1e-3
+    """Adam's learning rate."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The learning rate's course; cosine goes to zero over `schedule_updates`."""
+    schedule_updates: int | None = None
+    """The horizon of the cosine schedule; by default the run's budget in updates."""
+    warmup_updates: int = 0
+    """Raise the learning rate linearly over the first so many updates."""
+    batch_size: int = 24
+    """Examples in a mini-batch."""
+    clip: float | None = None
+    """Clip the norm of the gradient at this value."""
+    averaging: float | None = None
+    """Also keep an exponential average of the parameters, with this decay (0.999, say)."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Arithmetic of the whole run."""
+    seed: int = 0
+    """Where all randomness comes from."""
+    init_from: str | None = None
+    """Start from the best weights of another run."""
+
+    updates: int | None = None
+    """Stop after so many updates (100,000 unless another budget is given)."""
+    epochs: float | None = None
+    """Stop after so many passes over the training set."""
+    minutes: float | None = None
+    """Stop after so many minutes of training."""
+
+    log_every: int = 500
+    """Updates between two lines of metrics."""
+    validate_every: int = 2000
+    """Updates between two validations with the training K; the best model is kept."""
+    checkpoint_seconds: float = 30.0
+    """Seconds between two checkpoints."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files (needs the extra: pip install "vimco[tensorboard]")."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
+        for name in (*positive, "log_every", "validate_every"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{_option(name)} must be positive; got {value}.")
+        for name in ("seed", "warmup_updates", "checkpoint_seconds"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{_option(name)} must not be negative; got {getattr(self, name)}.")
+        if not self.layers or min(self.layers) < 1:
+            raise UsageError(f"--layers needs one or more positive widths, such as 200 200; got {self.layers}.")
+        if self.averaging is not None and not 0 < self.averaging < 1:
+            raise UsageError(f"--averaging is a decay between 0 and 1, such as 0.999; got {self.averaging}.")
+        if self.proposal == "prior" and self.task == "generative":
+            raise UsageError(
+                "--proposal prior goes with --task structured: without a context the prior knows nothing of an image."
+            )
+        if sum(getattr(self, name) is not None for name in BUDGET) > 1:
+            raise UsageError("Give one budget: --updates, --epochs or --minutes.")
+        if self.schedule == "cosine" and self.schedule_updates is None and (self.epochs or self.minutes):
+            raise UsageError("The cosine schedule ends at an update: add --schedule-updates, or give --updates.")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the parameters after n updates: everything but budget and cadence.
+
+        The horizon of a schedule counts, so it is resolved here.
+        """
+        record = dataclasses.asdict(self)
+        if self.schedule == "cosine":
+            record["schedule_updates"] = self.horizon
+        return {name: value for name, value in record.items() if name not in (*BUDGET, *CADENCE)}
+
+    @property
+    def horizon(self) -> int:
+        """The update at which a cosine schedule ends."""
+        return self.schedule_updates or self.updates or DEFAULT_UPDATES
+
+    def total_updates(self, updates_per_epoch: int) -> int | None:
+        """The budget in updates; None where it is one of time."""
+        if self.minutes is not None:
+            return None
+        if self.epochs is not None:
+            return max(1, round(self.epochs * updates_per_epoch))
+        return self.updates or DEFAULT_UPDATES
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Self:
+        """The configuration in a JSON record. Unknown and ill-typed fields are named."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(record) - fields)
+        if unknown:
+            raise UsageError(
+                f"The configuration has no field {unknown[0]!r}: it is misspelt, or written by another version."
+            )
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
+        return cls(**values)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_types(config: RunConfig) -> None:
+    hints = typing.get_type_hints(RunConfig)
+    for field in dataclasses.fields(config):
+        value, hint = getattr(config, field.name), hints[field.name]
+        if not _fits(value, hint):
+            raise UsageError(f"The field {field.name!r} must be {_words(hint)}; got {value!r}.")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(_fits(value, argument) for argument in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) if hint is float else isinstance(value, hint)
+
+
+def _words(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return " or ".join(_words(argument) for argument in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is tuple:
+        return f"a list of {_words(arguments[0])}s"
+    names = {int: "integer", float: "number", str: "string", bool: "true or false", types.NoneType: "null"}
+    return names[hint]

@@ -1,0 +1,281 @@
+"""A run directory: configuration, metrics, checkpoints, summary. The only writer of files, and the way back from them.
+
+=================================  =================================================================================
+config.json                        the configuration, versions, thread count, and the data set's checksum
+metrics.jsonl                      one line a log point, each with its `update`
+checkpoint.safetensors             the latest state: all that is needed to go on bit for bit
+checkpoint.previous.safetensors    the one before it, should the latest be damaged
+best.safetensors                   the model with the best validation bound
+best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
+summary.json                       what came out, and evaluations
+curves.png, samples.png            pictures
+=================================  =================================================================================
+"""
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import numpy as np
+
+from vimco.checkpoints import DamagedFileError, filled, read_arrays, write_atomically, write_tree
+from vimco.config import RunConfig
+from vimco.data import Dataset, load_dataset
+from vimco.errors import UsageError
+from vimco.evaluation import Evaluation, evaluate
+from vimco.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
+from vimco.models import SigmoidBeliefNetwork
+
+Weights = Literal["best", "best-average", "latest"]
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+SUMMARY = "summary.json"
+BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory, as it stands on disk."""
+
+    path: Path
+    config: RunConfig
+    environment: dict[str, Any]
+    data: dict[str, Any]  # name, checksum, image_shape
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of the images, in pixels."""
+        height, width = self.data["image_shape"]
+        return height, width
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics so far; a line cut off by a crash is left out."""
+        return read_metrics(self.path / METRICS)
+
+    def summary(self) -> dict[str, Any]:
+        """What came out; empty before the end of the run."""
+        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else {}
+
+    def model(self, weights: Weights = "best") -> SigmoidBeliefNetwork:
+        """The model with its best, latest, or best averaged parameters."""
+        with precision(self.config):
+            D = self.image_shape[0] * self.image_shape[1]
+            template = untrained_model(self.config, np.zeros(D), self.image_shape)
+            if weights == "latest":
+                arrays, _ = latest_checkpoint(self.path)
+                arrays = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
+                return filled(template, arrays, self.path / CHECKPOINT)
+            path = self.path / BEST[weights]
+            if not path.exists():
+                raise UsageError(
+                    f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose others."
+                    if weights == "best-average" and self.config.averaging is None
+                    else f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
+                )
+            return filled(template, read_arrays(path)[0], path)
+
+    def dataset(self) -> Dataset:
+        """The data set that the run was trained on, checked to be the same."""
+        dataset = load_dataset(self.config.data, binarize=self.config.binarize)
+        if dataset.checksum != self.data["checksum"]:
+            raise UsageError(
+                f"The data set {self.config.data} has changed since {self.path} was trained on it "
+                f"(checksum {dataset.checksum[:12]}…, then {self.data['checksum'][:12]}…): restore it."
+            )
+        return dataset
+
+    def evaluate(
+        self,
+        num_samples: int = 1000,
+        split: Split = "test",
+        *,
+        weights: Weights = "best",
+        seed: int = 0,
+        progress: Any = None,
+    ) -> Evaluation:
+        """The K-sample bound of every example of a split, with samples from the proposal it was trained with."""
+        model = self.model(weights)
+        with precision(self.config):
+            examples = Experiment(self.config, self.dataset()).examples(split)
+            return evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
+
+    def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
+        """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
+        record = {"split": split, "weights": weights, "seed": seed, **evaluation.to_json()}
+        kind = ("split", "weights", "seed", "num_samples")
+        summary = self.summary()
+        others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
+        write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory."""
+    path = Path(path)
+    if not (path / CONFIG).exists():
+        raise UsageError(f"{path} holds no run: there is no {CONFIG} in it.")
+    record = read_json(path / CONFIG)
+    missing = [name for name in ("config", "environment", "data") if not isinstance(record.get(name), dict)]
+    if missing:
+        raise UsageError(f"{path / CONFIG} has no section {missing[0]!r}: it is damaged.")
+    try:
+        config = RunConfig.from_json(record["config"])
+    except UsageError as error:
+        raise UsageError(f"{path / CONFIG}: {error}") from error
+    return Run(path, config, record["environment"], record["data"])
+
+
+@contextlib.contextmanager
+def created(path: Path, config: RunConfig, dataset: Dataset) -> Iterator[Run]:
+    """A new run directory, held for this process. One that holds anything is refused."""
+    refuse_occupied(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
+    with locked(path):
+        refuse_occupied(path)  # another process may have been quicker
+        data = {"name": dataset.name, "checksum": dataset.checksum, "image_shape": list(dataset.image_shape)}
+        run = Run(path, config, environment(), data)
+        write_config(run)
+        yield run
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuses a place for a new run that holds another one, or anything else."""
+    if (path / CONFIG).exists():
+        raise UsageError(
+            f"{path} holds another run. Go on with it by `vimco train --resume {path}`, or choose another --output."
+        )
+    if path.exists() and (not path.is_dir() or any(entry.name != ".lock" for entry in path.iterdir())):
+        raise UsageError(f"{path} is not an empty directory: choose another --output, so that nothing is overwritten.")
+
+
+def write_config(run: Run) -> None:
+    """Writes `config.json`."""
+    record = {"config": run.config.to_json(), "environment": run.environment, "data": run.data}
+    write_json(run.path / CONFIG, record)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a run directory for this process. The system lets go of it when the process ends, however that happens."""
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.") from None
+        yield
+
+
+def environment() -> dict[str, Any]:
+    """What, beside the configuration, decides the last bits of a result."""
+    packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **versions, "cpu": _cpu(), "threads": _threads()}
+
+
+def differences(run: Run) -> list[str]:
+    """Where this machine differs from the run's in what decides the last bits."""
+    now = environment()
+    return [
+        f"{name} {run.environment.get(name)} then, {now[name]} now"
+        for name in ("jaxlib", "cpu", "threads")
+        if run.environment.get(name) != now[name]
+    ]
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run got as far as its first checkpoint."""
+    return (path / CHECKPOINT).exists() or (path / PREVIOUS).exists()
+
+
+def latest_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts of the latest whole checkpoint. Facts gain a `warning` where that is the previous one."""
+    try:
+        return read_arrays(path / CHECKPOINT)
+    except UsageError as error:
+        if not (path / PREVIOUS).exists():
+            what = error if isinstance(error, DamagedFileError) else f"There is no checkpoint in {path}."
+            raise UsageError(f"{what} There is no earlier one to go back to: start the run anew.") from error
+        arrays, facts = read_arrays(path / PREVIOUS)
+        return arrays, {
+            **facts,
+            "warning": f"{error} Going on from the checkpoint before it, update {facts['update']}.",
+        }
+
+
+def write_checkpoint(path: Path, state: eqx.Module, facts: dict[str, Any]) -> None:
+    """Writes the latest checkpoint, and keeps the one before it."""
+    write_tree(path / CHECKPOINT, state, facts, previous=path / PREVIOUS)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics file."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines(keepends=True):
+        with contextlib.suppress(json.JSONDecodeError):
+            if text.endswith("\n"):
+                lines.append(json.loads(text))
+    return lines
+
+
+def append_metrics(path: Path, line: dict[str, Any]) -> None:
+    """Adds a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics."""
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UsageError(
+            f"{path} could not be written: {error.strerror}. The last checkpoint is intact; make room, then go on with "
+            "--resume."
+        ) from error
+
+
+def truncate_metrics(path: Path, update: int) -> None:
+    """Drops the lines after an update, which are about to be written again."""
+    kept = [line for line in read_metrics(path) if line["update"] <= update]
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The record in a JSON file."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(record, dict):
+        raise UsageError(f"{path} is not a JSON record.")
+    return record
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Writes a record as JSON that people can read."""
+    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)

@@ -1,0 +1,350 @@
+"""Training in a run directory: start, resume, extend; checkpoints, metrics, signals from the system."""
+
+import contextlib
+import dataclasses
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from vimco import runs
+from vimco.checkpoints import filled, read_arrays, write_atomically, write_tree
+from vimco.config import BUDGET, RunConfig
+from vimco.data import load_dataset
+from vimco.errors import UsageError
+from vimco.evaluation import evaluate
+from vimco.experiment import Experiment, Purpose, key_for, precision
+from vimco.models import SigmoidBeliefNetwork
+from vimco.parameters import partition
+from vimco.runs import Run, Weights
+from vimco.samples import Examples
+from vimco.training import TrainingState, updated
+
+SECONDS_PER_CALL = 1.0  # the host looks at metrics, signals and the clock between two compiled calls
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Training was asked to stop, and has saved its state."""
+
+    def __init__(self, signal_number: int, run: Run, update: int):
+        super().__init__(f"Stopped at update {update:,}; nothing is lost.")
+        self.signal_number = signal_number
+        self.run = run
+
+
+class Observer:
+    """Told about a run as it goes; does nothing by itself but pass warnings on."""
+
+    def started(self, run: Run, update: int, total: int | None) -> None:
+        """Training goes on from `update`; `total` is None where the budget is one of time."""
+
+    def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
+        """A compiled call has ended; `seconds` of training so far, and the latest line of metrics."""
+
+    def logged(self, line: dict[str, Any]) -> None:
+        """A line of metrics has been written."""
+
+    def warned(self, message: str) -> None:
+        """Something that a person should know."""
+        warnings.warn(message, stacklevel=2)
+
+
+def train(config: RunConfig, output: str | Path, observer: Observer | None = None) -> Run:
+    """Trains a new run in the directory `output`, which must be new or empty.
+
+    Every mistake in the configuration is found before anything is written.
+    """
+    runs.refuse_occupied(Path(output))
+    with precision(config):
+        experiment = Experiment(config, load_dataset(config.data, binarize=config.binarize))
+        _rehearse(experiment)
+        model = _starting_model(experiment)
+        with runs.created(Path(output), config, experiment.dataset) as run:
+            return _Session(run, experiment, experiment.initial_state(model), _Record(), observer or Observer()).go()
+
+
+def resume(path: str | Path, observer: Observer | None = None, **budget: float | None) -> Run:
+    """Goes on with a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
+    `minutes=`.
+
+    It then ends with the same parameters, bit for bit, as a run that was never interrupted.
+    """
+    observer = observer or Observer()
+    run = runs.load(path)
+    given = {name: value for name, value in budget.items() if value is not None}
+    if given:
+        # An extension does not move the horizon of a schedule.
+        horizon = {"schedule_updates": run.config.horizon} if run.config.schedule == "cosine" else {}
+        changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
+        run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
+    with precision(run.config), runs.locked(run.path):
+        different = runs.differences(run)
+        if different:
+            observer.warned(
+                f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
+            )
+        experiment = Experiment(run.config, run.dataset())
+        state, record = experiment.initial_state(), _Record()
+        if runs.has_checkpoint(run.path):
+            arrays, facts = runs.latest_checkpoint(run.path)
+            if "warning" in facts:
+                observer.warned(facts["warning"])
+            state = filled(state, arrays, run.path / runs.CHECKPOINT)
+            record = _Record(**{field.name: facts[field.name] for field in dataclasses.fields(_Record)})
+        else:  # stopped before its first checkpoint
+            state = experiment.initial_state(_starting_model(experiment))
+        runs.truncate_metrics(run.path / runs.METRICS, int(state.update))
+        if given:
+            runs.write_config(run)
+        return _Session(run, experiment, state, record, observer).go()
+
+
+@dataclasses.dataclass
+class _Record:
+    """What the host keeps, beside the state on the device."""
+
+    seconds: float = 0.0  # of training, over all sessions
+    best: dict[str, Any] | None = None  # update and validation bound of the best model
+    best_average: dict[str, Any] | None = None
+    finished: bool = False
+
+
+class _Session:
+    """One process's part of a run."""
+
+    def __init__(self, run: Run, experiment: Experiment, state: TrainingState, record: _Record, observer: Observer):
+        self.run, self.experiment, self.state, self.record, self.observer = run, experiment, state, record, observer
+        self.trainer = experiment.trainer
+        self.examples: Examples = experiment.examples("train")
+        self.validation: Examples = experiment.examples("validation")
+        self.updates_per_epoch = self.trainer.updates_per_epoch(self.examples)
+        self.total = run.config.total_updates(self.updates_per_epoch)
+        self.update = int(state.update)
+        self.epoch = -1
+        self.latest: dict[str, Any] = {}
+        self.last_logged = (self.update, record.seconds)
+        self.board = _board(run, self.update)
+
+    def go(self) -> Run:
+        self._save()
+        self.observer.started(self.run, self.update, self.total)
+        saved_at, num_updates = time.monotonic(), 1
+        with _signals() as received:
+            while not self._is_over():
+                start = time.monotonic()
+                self._advance(min(num_updates, self._updates_to_next_stop()))
+                elapsed = time.monotonic() - start
+                self.record.seconds += elapsed
+                num_updates = _next_size(num_updates, elapsed)
+                self.observer.advanced(self.update, self.record.seconds, self.latest)
+                is_over = self._is_over()
+                if is_over or self._is_due(self.run.config.validate_every):
+                    self._log(self._validate())
+                elif self._is_due(self.run.config.log_every):
+                    self._log({})
+                self.record.finished = is_over
+                if is_over or received or time.monotonic() - saved_at > self.run.config.checkpoint_seconds:
+                    self._save()
+                    saved_at = time.monotonic()
+                if received and not is_over:
+                    raise Interrupted(received[0], self.run, self.update)
+        self._finish()
+        return self.run
+
+    def _is_over(self) -> bool:
+        if self.total is not None:
+            return self.update >= self.total
+        assert self.run.config.minutes is not None
+        return self.record.seconds >= 60 * self.run.config.minutes
+
+    def _is_due(self, every: int) -> bool:
+        return self.update % every == 0
+
+    def _updates_to_next_stop(self) -> int:
+        """To the next line of metrics, validation, end of an epoch, or end of the run."""
+        config = self.run.config
+        distances = [every - self.update % every for every in (config.log_every, config.validate_every)]
+        distances.append(self.updates_per_epoch - self.update % self.updates_per_epoch)
+        if self.total is not None:
+            distances.append(self.total - self.update)
+        return min(distances)
+
+    def _advance(self, num_updates: int) -> None:
+        epoch = self.update // self.updates_per_epoch
+        if epoch != self.epoch:
+            self.order = self.trainer.epoch_order(self.examples, epoch)
+            self.epoch = epoch
+        self.state = jax.block_until_ready(self.trainer.advanced(self.state, self.examples, self.order, num_updates))
+        self.update = int(self.state.update)
+        bad = int(self.state.first_bad_update)
+        if bad:
+            raise UsageError(
+                f"At update {bad:,} the bound or its gradient was no longer a finite number, so training stopped; "
+                f"{self.run.path} keeps the last good checkpoint. Try a smaller --learning-rate, --clip 1, or "
+                "--precision float64."
+            )
+
+    def _validate(self) -> dict[str, Any]:
+        """The validation bound with the training K, of the parameters and of their average; keeps the best of each."""
+        key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
+
+        def bound(model: Any) -> float:
+            return evaluate(model, self.validation, key, self.run.config.num_samples).mean_bound
+
+        line = {"validation_bound": bound(self.state.model)}
+        self.record.best = self._kept("best", self.state.model, line["validation_bound"], self.record.best)
+        if self.state.average is not None:
+            averaged = eqx.combine(self.state.average, partition(self.state.model)[1])
+            line["average_validation_bound"] = bound(averaged)
+            self.record.best_average = self._kept(
+                "best-average", averaged, line["average_validation_bound"], self.record.best_average
+            )
+        return line
+
+    def _kept(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The better of the model and the best so far; the model is written if it is the better one."""
+        if best is not None and bound <= best["validation_bound"]:
+            return best
+        best = {"update": self.update, "validation_bound": bound}
+        write_tree(self.run.path / runs.BEST[weights], model, best)
+        return best
+
+    def _log(self, validation: dict[str, Any]) -> None:
+        update, seconds = self.last_logged
+        line = {
+            "update": self.update,
+            "epoch": round(self.update / self.updates_per_epoch, 4),
+            **self.state.totals.means(),
+            **validation,
+            "updates_per_second": round((self.update - update) / max(self.record.seconds - seconds, 1e-9), 2),
+            "seconds": round(self.record.seconds, 3),
+        }
+        self.last_logged = (self.update, self.record.seconds)
+        self.state = eqx.tree_at(lambda s: s.totals, self.state, type(self.state.totals).zero())
+        runs.append_metrics(self.run.path / runs.METRICS, line)
+        for name, value in line.items():
+            if self.board is not None and name not in ("update", "seconds"):
+                self.board.add_scalar(name, value, self.update)
+        self.latest = {**self.latest, **line}
+        self.observer.logged(line)
+
+    def _save(self) -> None:
+        facts = {"update": self.update, **dataclasses.asdict(self.record)}
+        runs.write_checkpoint(self.run.path, self.state, facts)
+
+    def _finish(self) -> None:
+        summary = {
+            "updates": self.update,
+            "epochs": round(self.update / self.updates_per_epoch, 2),
+            "minutes": round(self.record.seconds / 60, 2),
+            "best": self.record.best,
+            "best_average": self.record.best_average,
+            "note": self.experiment.dataset.note,
+        }
+        earlier = self.run.summary()
+        if earlier.get("updates") == self.update:
+            summary["evaluations"] = earlier.get("evaluations", [])
+        runs.write_json(self.run.path / runs.SUMMARY, summary)
+        draw_curves(self.run)
+        draw_samples(self.run)
+        if self.board is not None:
+            self.board.close()
+
+
+def draw_curves(run: Run) -> Path:
+    """Writes `curves.png` into the run directory."""
+    from vimco import figures  # matplotlib is slow to import, and seldom needed
+
+    config = run.config
+    title = f"{config.data}, {config.task}, {config.estimator}, K = {config.num_samples}, seed {config.seed}"
+    path = run.path / "curves.png"
+    write_atomically(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
+    return path
+
+
+def draw_samples(
+    run: Run,
+    output: Path | None = None,
+    *,
+    rows: int = 6,
+    columns: int = 12,
+    weights: Weights = "best",
+    seed: int = 0,
+) -> Path:
+    """Writes a picture of test images and what the model makes of them: `samples.png`, if no name is given."""
+    from vimco import figures, pictures
+
+    make = pictures.completions if run.config.task == "structured" else pictures.samples_and_reconstructions
+    with precision(run.config):
+        examples = Experiment(run.config, run.dataset()).examples("test")
+        images = make(run.model(weights), key_for(Purpose.PICTURES, seed), examples, columns, rows)
+    path = output or run.path / "samples.png"
+    write_atomically(path, figures.figure_bytes(figures.image_grid(images, run.image_shape)))
+    return path
+
+
+def _rehearse(experiment: Experiment) -> None:
+    """Traces one update without running it: an estimator that refuses its samples says so now."""
+    examples = experiment.examples("train")
+
+    def rehearsal() -> Any:
+        state = experiment.initial_state()
+        return updated(experiment.trainer, state, examples, experiment.trainer.epoch_order(examples, 0))
+
+    eqx.filter_eval_shape(rehearsal)
+
+
+def _starting_model(experiment: Experiment) -> SigmoidBeliefNetwork:
+    """The untrained model, or the best one of another run."""
+    model, source = experiment.model(), experiment.config.init_from
+    if source is None:
+        return model
+    path = Path(source) / runs.BEST["best"]
+    if not path.exists():
+        raise UsageError(f"--init-from {source}: there is no {path.name} in it, so there are no weights to start from.")
+    arrays, _ = read_arrays(path)
+    # The other run's arithmetic may have been of another precision; its weights serve in this one's.
+    cast = {name: a.astype(experiment.config.precision) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+    return filled(model, cast, path)
+
+
+def _next_size(num_updates: int, elapsed: float) -> int:
+    """How many updates make a call of about a second. The first call compiles, so growth is bounded."""
+    return max(1, min(10 * num_updates, int(num_updates * SECONDS_PER_CALL / max(elapsed, 1e-6))))
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM; a second one acts at once, as it would have without us."""
+    received: list[int] = []
+    names = (signal.SIGINT, signal.SIGTERM)
+
+    def receive(number: int, _frame: object) -> None:
+        received.append(number)
+        signal.signal(number, before[number])
+
+    try:
+        before: dict[int, Any] = {int(name): signal.signal(name, receive) for name in names}
+    except ValueError:  # not in the main thread: whoever runs there handles signals
+        before = {}
+    try:
+        yield received
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _board(run: Run, update: int) -> Any:
+    """A writer of TensorBoard event files, if the run asks for one."""
+    if not run.config.tensorboard:
+        return None
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise UsageError('--tensorboard needs an extra: pip install "vimco[tensorboard]".') from None
+    return SummaryWriter(str(run.path / "tensorboard"), purge_step=update)

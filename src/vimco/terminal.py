@@ -1,0 +1,106 @@
+"""Progress on a terminal: a live bar where there is one, and few plain lines in a log file."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vimco.data import Progress as DownloadHook
+from vimco.runs import Run
+from vimco.session import Observer
+
+
+class TrainingDisplay(Observer):
+    """Shows a run as it goes: a bar with the latest metrics, and a line for every validation."""
+
+    def __init__(self, out: Console, err: Console):
+        self.out, self.err = out, err
+        self.bar = Progress(
+            TextColumn("update"),
+            TextColumn("{task.fields[count]}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:.0f}%"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+
+    def started(self, run: Run, update: int, total: int | None) -> None:
+        """Says what is being trained, and where."""
+        self.total = total
+        self.minutes = run.config.minutes
+        config = run.config
+        sizes = "-".join(map(str, config.layers))
+        what = f"{config.task} {sizes} SBN on {config.data}, {config.estimator}, K = {config.num_samples}"
+        goes = f"goes on from update {update:,}" if update else "starts"
+        self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
+        self.task = self.bar.add_task("", total=1.0, count=f"{update:,}", text="compiling")
+        self.bar.start()
+
+    def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
+        """Moves the bar."""
+        done = update / self.total if self.total is not None else seconds / (60 * (self.minutes or 1))
+        parts = (
+            [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"] if latest else []
+        )
+        if "validation_bound" in latest:
+            parts.append(f"validation {latest['validation_bound']:.2f}")
+        self.bar.update(self.task, completed=min(done, 1.0), count=f"{update:,}", text="  ".join(parts))
+        if done >= 1:
+            self.bar.stop()
+
+    def logged(self, line: dict[str, Any]) -> None:
+        """Prints validations; the rest is in the metrics file."""
+        if "validation_bound" not in line:
+            return
+        average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
+        self.bar.console.print(
+            f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
+            f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
+        )
+
+    def warned(self, message: str) -> None:
+        """Prints a note."""
+        self.err.print(f"[yellow]Note:[/] {escape(message)}")
+
+    def stopped(self) -> None:
+        """Takes the bar off the screen."""
+        self.bar.stop()
+
+
+@contextlib.contextmanager
+def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of examples evaluated."""
+    with Progress(
+        TextColumn(name),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("examples"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def download_progress(err: Console) -> Iterator[DownloadHook]:
+    """A bar for each file downloaded."""
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=err, disable=not err.is_terminal
+    ) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, total=total)
+
+        yield show
