@@ -4,7 +4,7 @@ import dataclasses
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from vimco.errors import UsageError
 
@@ -138,7 +138,7 @@ class RunConfig:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self).items()}
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Self:
+    def from_json(cls, record: dict[str, Any]) -> "RunConfig":
         """The configuration in a JSON record. Unknown and ill-typed fields are named."""
         fields = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(record) - fields)
