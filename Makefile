@@ -1,0 +1,60 @@
+# Needs Python 3.11 or newer and a package index; everything else is installed into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test test-torch bench format clean
+
+# Trains the paper's model with VIMCO for two minutes, evaluates it, and says where the pictures are.
+run: $(VENV)/.installed
+	$(BIN)/vimco train --num-samples 5 --minutes 2 --output $(RUN)
+	$(BIN)/vimco evaluate $(RUN) --num-samples 100
+	@echo
+	@echo "Look at $(RUN)/curves.png, $(RUN)/samples.png and $(RUN)/summary.json. Then try:"
+	@echo "  $(BIN)/vimco train --resume $(RUN) --minutes 10          go on with this run"
+	@echo "  $(BIN)/vimco evaluate $(RUN)                             with 1000 samples, as in the paper"
+	@echo "  $(BIN)/vimco train --task structured --num-samples 20    predict bottom halves from top halves"
+	@echo "  $(BIN)/vimco --help"
+
+# All tests, the linter and the type checker. Tests of extras that are not installed skip, and say so.
+test: $(VENV)/.installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+# The tests of the PyTorch and Pyro bridges: a large install, so a target of its own.
+test-torch: $(VENV)/.installed-torch
+	$(BIN)/python -m pytest tests/torch
+
+# Milliseconds per update beside the matrix products alone: prints a table, writes bench.json (or BENCH_OUTPUT).
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable ".[test,numpyro]"
+	@touch $@ $(VENV)/.installed
+
+# This version of PyTorch first: with it in place nothing asks for a newer one with accelerator libraries.
+$(VENV)/.installed-torch: $(VENV)/.installed-test
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable ".[test,pyro]"
+	@touch $@
