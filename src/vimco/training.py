@@ -1,7 +1,7 @@
 """One update, and the compiled loop of many. No files, no printing."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from vimco.parameters import partition
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
 
 
+@runtime_checkable  # for beartype, in the tests
 class Model(Protocol):
     """What the loop asks of a model; only the sleep update asks for dreams."""
 
