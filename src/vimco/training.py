@@ -91,6 +91,8 @@ class Trainer(eqx.Module):
         The estimator's running moments start from one draw that is not used for learning: from zero, the first
         signals would be as large as the bound itself, and stay in Adam's second moment for long.
         """
+        # The loop uses the state's memory again, so no two arrays may share theirs, nor may the caller's be touched.
+        model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
         estimator = _seen_once((self, model, examples), estimator)
         return TrainingState(
             model=model,
