@@ -1,0 +1,178 @@
+"""Every set of K samples of a tiny model: expectations become sums, and tolerances rounding errors.
+
+A `Toy` has M configurations of its latents, so there are M^K sets of K samples, each of probability Π_k Q(h^k | x).
+They are laid along the example axis, and one call of an estimator sees them all.
+
+An estimator knows nothing of a model but log P(x, h) and log Q(h | x). So a toy is two tables with an entry for each
+configuration, and the Jacobians of the tables for the model's parameters: the chain rule does the rest.
+
+Toys have M = 8 unless there is a reason: JAX compiles each operation anew for each shape, and tests wait for that.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from vimco import Batch, Estimator, ImportanceSamples, SigmoidBeliefNetwork, generative_sbn, structured_sbn
+from vimco.parameters import partition
+
+SBN_KINDS = ("generative", "structured-prior", "structured-learned")
+
+
+@dataclass(frozen=True, eq=False)
+class Toy:
+    """A model's log P(x, h) and log Q(h | x) for one example and all M configurations h, with their gradients."""
+
+    model: Any
+    example: Batch
+    log_joint: np.ndarray  # (M,)
+    log_proposal: np.ndarray  # (M,)
+    gradient_of_log_joint: np.ndarray  # (M, number of parameters)
+    gradient_of_log_proposal: np.ndarray  # the same
+    unravel: Callable[[Any], Any]  # from a vector of all parameters to a tree like the model
+
+    @classmethod
+    def of(cls, model: Any, example: Batch, samples: Callable[[Any], ImportanceSamples]) -> "Toy":
+        """`samples(model)` holds all configurations along the example axis, with K = 1."""
+        parameters, rest = partition(model)
+        flat, unravel = ravel_pytree(parameters)
+
+        def tables(flat):
+            record = samples(eqx.combine(unravel(flat), rest))
+            return record.log_joint[0], record.log_proposal[0]
+
+        return cls(model, example, *map(np.asarray, (*tables(flat), *jax.jit(jax.jacrev(tables))(flat))), unravel)
+
+    def sets(self, K: int) -> np.ndarray:
+        """The numbers (K, M^K) of the configurations in every set of K samples."""
+        return np.indices(self.log_joint.shape * K).reshape(K, -1)
+
+    def samples(self, K: int) -> ImportanceSamples:
+        """Every set of K samples, along the example axis."""
+        numbers = self.sets(K)
+        is_prior = isinstance(self.model, SigmoidBeliefNetwork) and self.model.proposal is None
+        return ImportanceSamples(
+            jnp.asarray(self.log_joint[numbers]), jnp.asarray(self.log_proposal[numbers]), proposal_is_prior=is_prior
+        )
+
+    def probabilities(self, K: int) -> np.ndarray:
+        """Π_k Q(h^k | x) of every set."""
+        return np.exp(np.sum(self.log_proposal[self.sets(K)], axis=0))
+
+    @property
+    def log_likelihood(self) -> float:
+        """log P(x)."""
+        return float(np.logaddexp.reduce(self.log_joint))
+
+    def expected_bound(self, K: int) -> float:
+        """L^K (Eq. 4)."""
+        return float(_expected_bound(self.sets(K), self.log_joint, self.log_proposal))
+
+    def exact_gradient(self, K: int) -> np.ndarray:
+        """∇L^K, the sum over all sets differentiated: a vector of all parameters."""
+        tables = (jnp.asarray(self.log_joint), jnp.asarray(self.log_proposal))
+        of_joint, of_proposal = _gradient_of_expected_bound(self.sets(K), *tables)
+        return of_joint @ self.gradient_of_log_joint + of_proposal @ self.gradient_of_log_proposal
+
+    def gradients(self, estimator: Estimator, K: int) -> np.ndarray:
+        """The estimate of ∇L^K that each set of samples gives: (M^K, number of parameters)."""
+        batch = copies(self.example, len(self.log_joint) ** K)
+        record = jax.grad(lambda samples: jnp.sum(estimator(samples, batch).surrogate))(self.samples(K))
+        return np.einsum("ks,ksp->sp", record.log_joint, self.gradient_of_log_joint[self.sets(K)]) + np.einsum(
+            "ks,ksp->sp", record.log_proposal, self.gradient_of_log_proposal[self.sets(K)]
+        )
+
+    def expected_gradient(self, estimator: Estimator, K: int) -> np.ndarray:
+        """The mean of the estimate over every set of K samples."""
+        return self.probabilities(K) @ self.gradients(estimator, K)
+
+    def variance(self, estimator: Estimator, K: int) -> float:
+        """The exact variance of the estimate, summed over all parameters."""
+        gradients = self.gradients(estimator, K)
+        return float(self.probabilities(K) @ np.sum((gradients - self.probabilities(K) @ gradients) ** 2, axis=1))
+
+    def of_proposal(self, vector: np.ndarray) -> np.ndarray:
+        """The part of a gradient that belongs to the proposal of an SBN."""
+        return ravel_pytree(self.unravel(jnp.asarray(vector)).proposal)[0]
+
+    def of_model(self, vector: np.ndarray) -> np.ndarray:
+        """The part of a gradient that belongs to P(x, h | c)."""
+        tree = self.unravel(jnp.asarray(vector))
+        return ravel_pytree((tree.prior, tree.likelihood))[0]
+
+
+@jax.jit
+def _expected_bound(sets, log_joint, log_proposal):
+    """E[L̂; the weights are not all zero]: where all are, L̂ is −inf and no expectation exists."""
+    log_weights = log_joint[sets] - log_proposal[sets]
+    is_possible = jnp.any(log_weights > -jnp.inf, axis=0)
+    bound = jax.nn.logsumexp(jnp.where(is_possible, log_weights, 0.0), axis=0) - jnp.log(sets.shape[0])
+    return jnp.sum(jnp.exp(jnp.sum(log_proposal[sets], axis=0)) * jnp.where(is_possible, bound, 0.0))
+
+
+_gradient_of_expected_bound = jax.jit(jax.grad(_expected_bound, (1, 2)))
+
+
+class Table(eqx.Module):
+    """The smallest model: one latent with M values, log P and log Q straight from the parameters."""
+
+    log_joint: jax.Array
+    proposal_logits: jax.Array
+
+
+def table_toy(log_joint, proposal_logits) -> Toy:
+    """A toy from numbers, to be called in double precision. Entries −inf of `log_joint` are impossible."""
+    log_joint, proposal_logits = jnp.array(log_joint), jnp.array(proposal_logits)
+    is_possible = log_joint > -jnp.inf
+    return Toy.of(
+        Table(jnp.where(is_possible, log_joint, 0.0), proposal_logits),
+        Batch(jnp.array([[1.0, 0.0]])),
+        lambda m: ImportanceSamples(
+            jnp.where(is_possible, m.log_joint, -jnp.inf)[None], jax.nn.log_softmax(m.proposal_logits)[None]
+        ),
+    )
+
+
+def binary_configurations(sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """All 2^n values of a tuple of binary vectors: one array (1, 2^n, n_l) per layer."""
+    bits = np.indices((2,) * sum(sizes)).reshape(sum(sizes), -1).T.astype(float)
+    return tuple(np.split(bits[None], np.cumsum(sizes)[:-1], axis=-1))
+
+
+@functools.cache
+def sbn_toy(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = False, seed: int = 0) -> Toy:
+    """A sigmoid belief network of a kind of `SBN_KINDS`, in double precision, with parameters far from zero."""
+    with jax.enable_x64(True):
+        key, key_of_noise = jax.random.split(jax.random.key(seed))
+        observation_mean, context_mean = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
+        model = (
+            generative_sbn(key, layers, observation_mean, symmetric=symmetric)
+            if kind == "generative"
+            else structured_sbn(
+                key, layers, observation_mean, context_mean, proposal=kind.split("-")[1], symmetric=symmetric
+            )
+        )
+        parameters, rest = partition(model)
+        flat, unravel = ravel_pytree(parameters)
+        model = eqx.combine(unravel(flat + jax.random.normal(key_of_noise, flat.shape)), rest)
+        context = jnp.array([[0.0, 1.0]]) if kind != "generative" else None
+        example = Batch(jnp.array([[1.0, 0.0, 1.0]]), context)
+        return Toy.of(model, example, lambda m: all_configurations(m, layers, example))
+
+
+def all_configurations(model: SigmoidBeliefNetwork, layers: tuple[int, ...], example: Batch) -> ImportanceSamples:
+    """The samples of all 2^n latents, along the example axis, K = 1."""
+    latents = tuple(jnp.asarray(values) for values in binary_configurations(layers))
+    return model.weighted(latents, copies(example, latents[0].shape[1]))
+
+
+def copies(example: Batch, number: int) -> Batch:
+    """A batch of `number` times the same example."""
+    return jax.tree.map(lambda array: jnp.repeat(array, number, axis=0), example)
