@@ -1,10 +1,12 @@
 """From a configuration to the objects that it names: data on the device, model, estimator, trainer."""
 
 import enum
+import functools
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +92,7 @@ class Experiment:
         return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
 
 
+@eqx.filter_jit  # one compilation in place of one for each operation
 def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
     """The model of a configuration with its initial parameters, for images of this mean and shape."""
     key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
@@ -110,6 +113,7 @@ def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int,
     )
 
 
+@functools.lru_cache  # the same object for the same configuration, so that what was compiled with it serves again
 def optimizer(config: RunConfig) -> optax.GradientTransformation:
     """Adam with the configured learning rate, schedule and clipping."""
     rate: float | optax.Schedule = config.learning_rate

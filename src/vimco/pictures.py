@@ -1,5 +1,6 @@
 """What a model has learned, as arrays of images for people to look at."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,16 +10,18 @@ from vimco.models import SigmoidBeliefNetwork
 from vimco.samples import Batch, Examples
 
 
-def generated(model: SigmoidBeliefNetwork, key: PRNGKeyArray, context: Float[Array, "B C"]) -> np.ndarray:
-    """P(x_i = 1 | h) given one draw h ~ P(h | c) for each context: (B, D)."""
+@eqx.filter_jit
+def generated(model: SigmoidBeliefNetwork, key: PRNGKeyArray, context: Float[Array, "B C"]) -> Float[Array, "B D"]:
+    """P(x_i = 1 | h) given one draw h ~ P(h | c) for each context."""
     latents, _ = model.sample(key, context)
-    return np.asarray(model.observation_probabilities(latents)[0])
+    return model.observation_probabilities(latents)[0]
 
 
-def reconstructed(model: SigmoidBeliefNetwork, key: PRNGKeyArray, batch: Batch) -> np.ndarray:
-    """P(x_i = 1 | h) given one draw h ~ Q(h | x, c) for each example: (B, D)."""
+@eqx.filter_jit
+def reconstructed(model: SigmoidBeliefNetwork, key: PRNGKeyArray, batch: Batch) -> Float[Array, "B D"]:
+    """P(x_i = 1 | h) given one draw h ~ Q(h | x, c) for each example."""
     latents, _ = model.proposal_sample(key, jnp.arange(1), batch)
-    return np.asarray(model.observation_probabilities(latents)[0])
+    return model.observation_probabilities(latents)[0]
 
 
 def samples_and_reconstructions(
@@ -29,10 +32,10 @@ def samples_and_reconstructions(
     batch = _some(keys[0], examples, columns)
     pictures = {
         "data": np.asarray(batch.observation),
-        "reconstructions": reconstructed(model, keys[1], batch),
+        "reconstructions": np.asarray(reconstructed(model, keys[1], batch)),
     }
     for number, key_of_row in enumerate(keys[2:], start=1):
-        pictures[f"samples {number}"] = generated(model, key_of_row, batch.context)
+        pictures[f"samples {number}"] = np.asarray(generated(model, key_of_row, batch.context))
     return pictures
 
 
