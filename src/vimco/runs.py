@@ -86,6 +86,11 @@ class Run:
                 )
             return filled(template, read_arrays(path)[0], path)
 
+    def update_of(self, weights: Weights) -> int:
+        """The update after which these parameters were kept."""
+        _, facts = latest_checkpoint(self.path) if weights == "latest" else read_arrays(self.path / BEST[weights])
+        return facts["update"]
+
     def dataset(self) -> Dataset:
         """The data set that the run was trained on, checked to be the same."""
         dataset = load_dataset(self.config.data, binarize=self.config.binarize)
@@ -113,7 +118,8 @@ class Run:
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
-        record = {"split": split, "weights": weights, "seed": seed, **evaluation.to_json()}
+        update = self.update_of(weights)
+        record = {"split": split, "weights": weights, "seed": seed, "update": update, **evaluation.to_json()}
         kind = ("split", "weights", "seed", "num_samples")
         summary = self.summary()
         others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]

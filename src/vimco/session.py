@@ -134,7 +134,7 @@ class _Session:
         self._save()
         self.observer.started(self.run, self.update, self.total)
         saved_at, num_updates = time.monotonic(), 1
-        with _signals() as received:
+        with collected_signals() as received:
             while not self._is_over():
                 start = time.monotonic()
                 self._advance(min(num_updates, self._updates_to_next_stop()))
@@ -319,7 +319,7 @@ def _next_size(num_updates: int, elapsed: float) -> int:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collects SIGINT and SIGTERM; a second one acts at once, as it would have without us."""
     received: list[int] = []
     names = (signal.SIGINT, signal.SIGTERM)

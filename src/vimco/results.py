@@ -1,0 +1,133 @@
+"""Run directories as a reader of results sees them: collected, sorted into cells, chosen by validation. Nothing trains.
+
+Runs may be unfinished, without evaluation, or made by `vimco train` outside of any study: what is there is read, and
+what is missing is None.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from vimco import runs
+from vimco.errors import UsageError
+from vimco.runs import Run, Weights
+from vimco.studies import Cell, variations
+
+VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run has to say."""
+
+    name: str
+    run: Run
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of its metrics."""
+        return self.run.metrics()
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What came out; empty before the end."""
+        return self.run.summary()
+
+    @property
+    def updates(self) -> int:
+        """How far it is."""
+        return max([self.summary.get("updates", 0), *(line["update"] for line in self.metrics[-1:])])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has come to the end of its budget, and is not being extended."""
+        return self.summary.get("updates", -1) >= self.updates
+
+    def best(self, weights: Weights = "best") -> tuple[int, float] | None:
+        """Update and value of its best validation bound."""
+        name = VALIDATION[weights]
+        points = [(line[name], line["update"]) for line in self.metrics if line.get(name) is not None]
+        if not points:
+            best = self.summary.get(weights.replace("-", "_"))
+            return (best["update"], best["validation_bound"]) if best else None
+        bound, update = max(points, key=lambda point: (point[0], -point[1]))
+        return update, bound
+
+    def evaluation(self, num_samples: int, weights: Weights = "best") -> dict[str, Any] | None:
+        """Its recorded evaluation on the test split, if there is one; `update` is that of the evaluated parameters."""
+        wanted = {"split": "test", "weights": weights, "num_samples": num_samples}
+        for record in self.summary.get("evaluations", []):
+            if all(record.get(name) == value for name, value in wanted.items()):
+                return record
+        return None
+
+
+def collected(folders: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """Every run in these folders, at any depth, each once and sorted by name; and why others could not be read."""
+    found: dict[Path, Run] = {}
+    problems = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder.")
+        for path in sorted(folder.rglob(runs.CONFIG)):
+            try:
+                found[path.parent.resolve()] = runs.load(path.parent)
+            except UsageError as error:
+                problems.append(str(error))
+    names = [path.name for path in found]
+    results = [
+        Result(path.name if names.count(path.name) == 1 else f"{path.parent.name}/{path.name}", run)
+        for path, run in found.items()
+    ]
+    return sorted(results, key=lambda result: result.name), problems
+
+
+def on_protocol(results: Iterable[Result], cell: Cell) -> list[Result]:
+    """The runs of a cell that keep to the paper's protocol."""
+    return [r for r in results if Cell.of(r.run.config) == cell and not variations(r.run.config)]
+
+
+def chosen(results: Iterable[Result], cell: Cell, weights: Weights = "best") -> list[Result]:
+    """For each seed, the run of a cell with the best validation bound."""
+    best: dict[int, Result] = {}
+    for result in on_protocol(results, cell):
+        seed, bound = result.run.config.seed, result.best(weights)
+        if bound is None:
+            continue
+        rival = best[seed].best(weights) if seed in best else None
+        if rival is None or bound[1] > rival[1]:
+            best[seed] = result
+    return [best[seed] for seed in sorted(best)]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A negative log-likelihood in nats: of one run, or averaged over the seeds."""
+
+    value: float
+    standard_error: float  # over the test images for one seed; over the seeds for more
+    results: tuple[Result, ...]
+
+    @property
+    def updates(self) -> int:
+        """After which it was measured; of the shortest of its runs."""
+        return min(result.summary["updates"] for result in self.results)
+
+
+def number(results: Sequence[Result], cell: Cell, num_samples: int, weights: Weights = "best") -> Number | None:
+    """The negative log-likelihood of a cell; None where no chosen run has been evaluated."""
+    pairs = [(result, result.evaluation(num_samples, weights)) for result in chosen(results, cell, weights)]
+    evaluated = [(result, record) for result, record in pairs if record is not None]
+    if not evaluated:
+        return None
+    values = [record["negative_log_likelihood"] for _, record in evaluated]
+    error = evaluated[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
+    return Number(fmean(values), error, tuple(result for result, _ in evaluated))
+
+
+def of_data(results: Iterable[Result], name: str) -> list[Result]:
+    """The runs on one data set."""
+    return [result for result in results if result.run.data["name"] == name]
