@@ -137,7 +137,8 @@ class _Session:
         with collected_signals() as received:
             while not self._is_over():
                 start = time.monotonic()
-                self._advance(min(num_updates, self._updates_to_next_stop()))
+                num_updates = min(num_updates, self._updates_to_next_stop())
+                self._advance(num_updates)
                 elapsed = time.monotonic() - start
                 self.record.seconds += elapsed
                 num_updates = _next_size(num_updates, elapsed)
