@@ -27,7 +27,7 @@ from typing import Any, Literal
 import equinox as eqx
 import numpy as np
 
-from vimco.checkpoints import DamagedFileError, filled, read_arrays, write_atomically, write_tree
+from vimco.checkpoints import filled, read_arrays, write_atomically, write_tree
 from vimco.config import RunConfig
 from vimco.data import Dataset, load_dataset
 from vimco.errors import UsageError
@@ -164,8 +164,13 @@ def refuse_occupied(path: Path) -> None:
         raise UsageError(
             f"{path} holds another run. Go on with it by `vimco train --resume {path}`, or choose another --output."
         )
-    if path.exists() and (not path.is_dir() or any(entry.name != ".lock" for entry in path.iterdir())):
+    if path.exists() and not (path.is_dir() and all(_is_leftover(entry.name) for entry in path.iterdir())):
         raise UsageError(f"{path} is not an empty directory: choose another --output, so that nothing is overwritten.")
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed before it could write its configuration may have left this."""
+    return name == ".lock" or (name.startswith(".") and name.endswith(".part"))
 
 
 def write_config(run: Run) -> None:
@@ -177,7 +182,11 @@ def write_config(run: Run) -> None:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds a run directory for this process. The system lets go of it when the process ends, however that happens."""
-    with (path / ".lock").open("w") as file:
+    try:
+        file = (path / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -212,14 +221,29 @@ def latest_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     try:
         return read_arrays(path / CHECKPOINT)
     except UsageError as error:
-        if not (path / PREVIOUS).exists():
-            what = error if isinstance(error, DamagedFileError) else f"There is no checkpoint in {path}."
-            raise UsageError(f"{what} There is no earlier one to go back to: start the run anew.") from error
+        latest_error = error
+    try:
         arrays, facts = read_arrays(path / PREVIOUS)
-        return arrays, {
-            **facts,
-            "warning": f"{error} Going on from the checkpoint before it, update {facts['update']}.",
-        }
+    except UsageError as error:
+        raise UsageError(
+            f"{latest_error} {error} So there is no checkpoint to go on from: restore one of the two files, or start "
+            "the run anew."
+        ) from error
+    return arrays, {
+        **facts,
+        "warning": f"{latest_error} Going on from the checkpoint before it, of update {facts['update']:,}.",
+    }
+
+
+def go_back_to_previous(path: Path) -> None:
+    """Puts the previous checkpoint in the place of a damaged latest one, which must not become the previous one."""
+    (path / PREVIOUS).replace(path / CHECKPOINT)
+
+
+def remove_unfinished_files(path: Path) -> None:
+    """Removes what a killed process left half-written. Only for the holder of the run directory."""
+    for file in path.glob(".*.part"):
+        file.unlink(missing_ok=True)
 
 
 def write_checkpoint(path: Path, state: eqx.Module, facts: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import math
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -89,15 +91,16 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: float |
                 f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
             )
         experiment = Experiment(run.config, run.dataset())
-        state, record = experiment.initial_state(), _Record()
         if runs.has_checkpoint(run.path):
             arrays, facts = runs.latest_checkpoint(run.path)
+            state = filled(experiment.initial_state(), arrays, run.path / runs.CHECKPOINT)
+            record = _Record(**{field.name: facts[field.name] for field in dataclasses.fields(_Record)})
             if "warning" in facts:
                 observer.warned(facts["warning"])
-            state = filled(state, arrays, run.path / runs.CHECKPOINT)
-            record = _Record(**{field.name: facts[field.name] for field in dataclasses.fields(_Record)})
+                runs.go_back_to_previous(run.path)
         else:  # stopped before its first checkpoint
-            state = experiment.initial_state(_starting_model(experiment))
+            state, record = experiment.initial_state(_starting_model(experiment)), _Record()
+        runs.remove_unfinished_files(run.path)
         runs.truncate_metrics(run.path / runs.METRICS, int(state.update))
         if given:
             runs.write_config(run)
@@ -111,7 +114,6 @@ class _Record:
     seconds: float = 0.0  # of training, over all sessions
     best: dict[str, Any] | None = None  # update and validation bound of the best model
     best_average: dict[str, Any] | None = None
-    finished: bool = False
 
 
 class _Session:
@@ -131,10 +133,11 @@ class _Session:
         self.board = _board(run, self.update)
 
     def go(self) -> Run:
-        self._save()
-        self.observer.started(self.run, self.update, self.total)
-        saved_at, num_updates = time.monotonic(), 1
         with collected_signals() as received:
+            if not runs.has_checkpoint(self.run.path):
+                self._save()
+            self.observer.started(self.run, self.update, self.total)
+            saved_at, num_updates = time.monotonic(), 1
             while not self._is_over():
                 start = time.monotonic()
                 num_updates = min(num_updates, self._updates_to_next_stop())
@@ -148,7 +151,6 @@ class _Session:
                     self._log(self._validate())
                 elif self._is_due(self.run.config.log_every):
                     self._log({})
-                self.record.finished = is_over
                 if is_over or received or time.monotonic() - saved_at > self.run.config.checkpoint_seconds:
                     self._save()
                     saved_at = time.monotonic()
@@ -182,20 +184,24 @@ class _Session:
             self.epoch = epoch
         self.state = jax.block_until_ready(self.trainer.advanced(self.state, self.examples, self.order, num_updates))
         self.update = int(self.state.update)
-        bad = int(self.state.first_bad_update)
-        if bad:
-            raise UsageError(
-                f"At update {bad:,} the bound or its gradient was no longer a finite number, so training stopped; "
-                f"{self.run.path} keeps the last good checkpoint. Try a smaller --learning-rate, --clip 1, or "
-                "--precision float64."
-            )
+        if self.state.first_bad_update:
+            raise self._not_finite(int(self.state.first_bad_update), "the bound, its gradient or the parameters")
+
+    def _not_finite(self, update: int, what: str) -> UsageError:
+        return UsageError(
+            f"At update {update:,} {what} ceased to be finite, so training stopped; {self.run.path} keeps the last "
+            "good checkpoint. Try a smaller --learning-rate, --clip 1, or --precision float64."
+        )
 
     def _validate(self) -> dict[str, Any]:
         """The validation bound with the training K, of the parameters and of their average; keeps the best of each."""
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
 
         def bound(model: Any) -> float:
-            return evaluate(model, self.validation, key, self.run.config.num_samples).mean_bound
+            value = evaluate(model, self.validation, key, self.run.config.num_samples).mean_bound
+            if not math.isfinite(value):
+                raise self._not_finite(self.update, "the validation bound")
+            return value
 
         line = {"validation_bound": bound(self.state.model)}
         self.record.best = self._kept("best", self.state.model, line["validation_bound"], self.record.best)
@@ -321,23 +327,28 @@ def _next_size(num_updates: int, elapsed: float) -> int:
 
 @contextlib.contextmanager
 def collected_signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM; a second one acts at once, as it would have without us."""
+    """Collects the first SIGINT or SIGTERM; the next one acts at once, as it would have without us."""
     received: list[int] = []
-    names = (signal.SIGINT, signal.SIGTERM)
+    before = {name: signal.getsignal(name) or signal.SIG_DFL for name in (signal.SIGINT, signal.SIGTERM)}
+    # A signal that is ignored stays so: a shell ignores SIGINT for its background jobs.
+    caught = [name for name, handler in before.items() if handler != signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        caught = []  # whoever runs in the main thread handles signals
 
     def receive(number: int, _frame: object) -> None:
         received.append(number)
-        signal.signal(number, before[number])
+        restore()
+
+    def restore() -> None:
+        for name in caught:
+            signal.signal(name, before[name])
 
     try:
-        before: dict[int, Any] = {int(name): signal.signal(name, receive) for name in names}
-    except ValueError:  # not in the main thread: whoever runs there handles signals
-        before = {}
-    try:
+        for name in caught:
+            signal.signal(name, receive)
         yield received
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        restore()
 
 
 def _board(run: Run, update: int) -> Any:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from vimco.estimators import Estimator
 from vimco.parameters import partition
@@ -67,7 +67,7 @@ class TrainingState(eqx.Module):
     average: PyTree | None  # exponential average of the model's parameters
     update: Int[Array, ""]  # updates done
     totals: Totals
-    first_bad_update: Int[Array, ""]  # number of the first update with a non-finite bound or gradient; 0: none
+    first_bad_update: Int[Array, ""]  # the first one with a non-finite bound, gradient or parameter; 0: none
 
 
 class Trainer(eqx.Module):
@@ -134,7 +134,15 @@ def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingStat
     def step(_: Int[Array, ""], dynamic: PyTree) -> PyTree:
         return eqx.filter(updated(trainer, eqx.combine(dynamic, static), examples, order), eqx.is_array)
 
-    return eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
+    after = eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
+    # An update sees that the last one spoilt the parameters; after the last update of a call nobody would.
+    is_bad = (after.first_bad_update == 0) & ~_is_finite(partition((after.model, after.estimator))[0])
+    number = jnp.where(is_bad, after.update, after.first_bad_update)
+    return eqx.tree_at(lambda state: state.first_bad_update, after, number)
+
+
+def _is_finite(tree: PyTree) -> Bool[Array, ""]:
+    return jax.tree.reduce(lambda answer, array: answer & jnp.all(jnp.isfinite(array)), tree, jnp.asarray(True))
 
 
 def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:
