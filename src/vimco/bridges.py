@@ -99,20 +99,105 @@ def importance_samples(
     _check(model, guide, plate)
 
     def per_example(values: AnyArray, site: Site) -> AnyArray:
-        dims = [sample_dim] if sample_dim is not None else []
-        dims += [site.plates[plate].dim] if plate is not None else []
+        dims = (sample_dim, None if plate is None else site.plates[plate].dim)
         xp = array_namespace(values)
         values = xp.sum(values, axis=tuple(axis for axis in range(-values.ndim, 0) if axis not in dims))
         return values if sample_dim is not None else values[None]
 
     drawn = [*guide.values(), *(site for name, site in model.items() if not site.is_observed and name not in guide)]
     log_joint = sum(per_example(site.log_prob * site.scale, site) for site in model.values())
-    zero = 0.0 * log_joint
+    zero = array_namespace(log_joint).zeros_like(log_joint)
     log_proposal = sum((per_example(site.log_prob, site) for site in drawn), start=zero)
-    log_score = sum((per_example(s.log_score, s) for s in drawn if s.log_score is not None), start=zero)
+    log_score = sum((per_example(site.log_score, site) for site in drawn if site.log_score is not None), start=zero)
+    none_is_reparameterised = all(site.log_score is site.log_prob for site in drawn)
     return ImportanceSamples(
         log_joint,
         log_proposal,
-        log_score=None if all(site.log_score is not None for site in drawn) else log_score,
+        log_score=None if none_is_reparameterised else log_score,
         proposal_is_prior=len(drawn) > len(guide),
     )
+
+
+def _check(model: Sites, guide: Sites, plate: str | None) -> None:
+    if not model:
+        raise UsageError("The model has no sample site, so there is no P(x, h) to bound.")
+    for site in guide.values():
+        _check_guide_site(site, model.get(site.name))
+    for site in model.values():
+        if not site.is_observed and site.is_enumerated:
+            raise UsageError(
+                f"Site {site.name!r} is marked for enumeration, and this objective samples all latents: take the mark "
+                "away, or use TraceEnum_ELBO."
+            )
+    plates = {name for site in model.values() for name in site.plates}
+    if plate is not None and plate not in plates:
+        raise UsageError(f"There is no plate {plate!r} in the model; it has {_listing(plates)}.")
+    for site in (*guide.values(), *model.values()):
+        _check_plates(site, plate)
+
+
+def _check_guide_site(site: Site, in_model: Site | None) -> None:
+    if site.is_observed:
+        raise UsageError(
+            f"The guide observes site {site.name!r}, or has a factor there, but a proposal only draws latents: move "
+            "the site to the model."
+        )
+    if site.is_enumerated:
+        raise UsageError(
+            f"Site {site.name!r} of the guide is marked for enumeration, and this objective samples all latents: take "
+            "the mark away, or use TraceEnum_ELBO."
+        )
+    if not (isinstance(site.scale, float) and site.scale == 1.0):
+        raise UsageError(
+            f"Site {site.name!r} of the guide stands under a scale, but a power of Q is not what the latents were "
+            "drawn from: scale sites of the model alone (annealing), or scale the learning rate."
+        )
+    if in_model is None:
+        if not site.is_auxiliary:
+            raise UsageError(
+                f"The guide draws {site.name!r}, which the model does not have, so P(x, h) / Q(h) bounds nothing: add "
+                "the site to the model, or mark it auxiliary if other sites of the guide make up for its density."
+            )
+        return
+    if site.is_masked != in_model.is_masked:
+        raise UsageError(
+            f"Latent {site.name!r} is masked in the {'guide' if site.is_masked else 'model'} alone, so one of P and Q "
+            "would lack a factor: put the same mask around both."
+        )
+    if _without_leading_ones(site.log_prob.shape) != _without_leading_ones(in_model.log_prob.shape):
+        raise UsageError(
+            f"Latent {site.name!r} has the batch shape {tuple(site.log_prob.shape)} in the guide and "
+            f"{tuple(in_model.log_prob.shape)} in the model: make plates and `to_event` agree."
+        )
+
+
+def _check_plates(site: Site, plate: str | None) -> None:
+    if plate is not None and plate not in site.plates:
+        if site.is_observed:
+            raise UsageError(
+                f"Site {site.name!r} lies outside plate {plate!r}, so its log-probability belongs to no example: move "
+                "it into the plate, or name no plate, and the whole trace is one example."
+            )
+        raise UsageError(
+            f"Latent {site.name!r} lies outside plate {plate!r}. All examples would share it, and weights per example "
+            "would be wrong: make it a parameter, move it into the plate, or name no plate, and the whole trace is one "
+            "example."
+        )
+    if plate is not None and site.plates[plate].dim is None:
+        raise UsageError(
+            f"Plate {plate!r} is a loop; use it as a context, `with plate:`, so that examples have an axis."
+        )
+    for name, other in site.plates.items():
+        if name != plate and other.size != other.full_size:
+            raise UsageError(
+                f"Plate {name!r} subsamples {other.size} of {other.full_size}. N/B may scale the bound but not the "
+                f"log-weights: name it as the plate of the examples, plate={name!r}, or use it whole."
+            )
+
+
+def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return _without_leading_ones(shape[1:]) if shape and shape[0] == 1 else tuple(shape)
+
+
+def _listing(names: set[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names)) or "none"

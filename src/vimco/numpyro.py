@@ -1,0 +1,158 @@
+"""VIMCO inside NumPyro: an objective for `numpyro.infer.SVI` that trains discrete latents.
+
+    svi = SVI(model, guide, optax.adam(1e-3), loss=MonteCarloObjective(vimco.VIMCO(), num_samples=5, plate="data"))
+
+`RenyiELBO` holds the same bound, but differentiates it as if no sample depended on the guide's parameters, which is
+wrong for every latent that is not reparameterised. What the rules for plates, scales and masks are: `vimco.bridges`.
+"""
+
+from collections.abc import Callable, Container
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+
+try:
+    from numpyro.distributions import MaskedDistribution
+    from numpyro.handlers import replay, seed, substitute, trace
+    from numpyro.infer.elbo import ELBO
+    from numpyro.primitives import Messenger
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'vimco.numpyro needs NumPyro, and {error.name} is not installed: pip install "vimco[numpyro]"', name=error.name
+    ) from None
+
+from vimco.bridges import Plate, Site, bound_scale, check_estimator, check_num_samples, importance_samples, own_scale
+from vimco.errors import UsageError
+from vimco.estimators import Estimator
+from vimco.samples import ImportanceSamples
+
+__all__ = ["MonteCarloObjective"]
+
+Trace = dict[str, dict[str, Any]]
+
+
+class MonteCarloObjective(ELBO):
+    """Minus the K-sample bound (Eq. 4) of a model under its guide, with the gradient of one of our estimators.
+
+    `plate` names the plate of the examples: weights are normalised per example, and the bound is the sum over the
+    plate's examples, times N/B if it subsamples. With no plate the whole trace is one example. The guide is the
+    proposal; latents it leaves out are drawn from the model's prior. `vectorize_particles` is NumPyro's: `False` goes
+    through the K samples one by one, for the sake of memory.
+    """
+
+    can_infer_discrete = True
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        num_samples: int,
+        *,
+        plate: str | None = None,
+        vectorize_particles: bool | Callable = True,
+    ):
+        check_estimator(
+            estimator,
+            instead="SVI keeps no state of an objective. Use VIMCO(), which has the better baseline and needs none; "
+            "for K = 1 use NumPyro's TraceGraph_ELBO.",
+        )
+        check_num_samples(num_samples)
+        super().__init__(num_particles=num_samples, vectorize_particles=vectorize_particles)
+        self.estimator = estimator
+        self.plate = plate
+
+    def loss(
+        self,
+        rng_key: jax.Array,
+        param_map: dict[str, Any],
+        model: Callable,
+        guide: Callable,
+        *args: Any,
+        **kwargs: Any,
+    ) -> jax.Array:
+        """Minus the bound, as its value; minus the estimator's surrogate, as its gradient."""
+        plate_key, sample_key = jax.random.split(rng_key)
+        # One subsample for all K samples: plates draw from a key of their own, outside the loop over samples.
+        model, guide = (
+            seed(program, plate_key, hide_types=["sample", "prng_key", "control_flow"]) for program in (model, guide)
+        )
+
+        def one_sample(key: jax.Array) -> tuple[ImportanceSamples, float]:
+            model_trace, guide_trace = _traces(key, param_map, model, guide, args, kwargs)
+            model_sites, guide_sites = _sites(model_trace), _sites(guide_trace)
+            samples = importance_samples(model_sites, guide_sites, self.plate)
+            return samples, bound_scale(model_sites, self.plate)
+
+        keys = jax.random.split(sample_key, self.num_particles)
+        samples, scales = self.vectorize_particles_fn(one_sample, keys)
+        estimate = self.estimator(jax.tree.map(lambda values: values[:, 0], samples))
+        surrogate = estimate.surrogate - stop_gradient(estimate.surrogate)  # of value 0
+        return -scales[0] * jnp.sum(stop_gradient(estimate.bound) + surrogate)
+
+    def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: K traces would leave K different states."""
+        del args, kwargs
+        raise UsageError(
+            "The model or guide has mutable state (`numpyro.mutable`, batch normalisation), and K samples would leave "
+            "K different states behind: use layers without running state."
+        )
+
+
+class _HeldConstant(Messenger):
+    """Keeps gradients out of latents that are drawn here without reparameterisation."""
+
+    def __init__(self, drawn_elsewhere: Container[str] = ()):
+        super().__init__()
+        self.drawn_elsewhere = drawn_elsewhere
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if (
+            msg["type"] == "sample"
+            and not msg["is_observed"]
+            and not msg["fn"].has_rsample
+            and msg["name"] not in self.drawn_elsewhere
+        ):
+            msg["value"] = stop_gradient(msg["value"])
+            msg["intermediates"] = None  # they would bring the gradient back
+
+
+def _traces(
+    key: jax.Array, param_map: dict[str, Any], model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Trace, Trace]:
+    """One sample from the guide, and the model run on it."""
+    model_key, guide_key = jax.random.split(key)
+    with _HeldConstant():
+        guide_trace = trace(substitute(seed(guide, guide_key), data=param_map)).get_trace(*args, **kwargs)
+    with _HeldConstant(drawn_elsewhere=guide_trace):
+        replayed = substitute(replay(seed(model, model_key), guide_trace), data=param_map)
+        model_trace = trace(replayed).get_trace(*args, **kwargs)
+    return model_trace, guide_trace
+
+
+def _sites(program_trace: Trace) -> dict[str, Site]:
+    return {name: _site(site, program_trace) for name, site in program_trace.items() if site["type"] == "sample"}
+
+
+def _site(site: dict[str, Any], program_trace: Trace) -> Site:
+    fn = site["fn"]
+    log_prob = fn.log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else []))
+    plates = {
+        frame.name: Plate(frame.dim, full_size=program_trace[frame.name]["args"][0], size=frame.size)
+        for frame in site["cond_indep_stack"]
+    }
+    return Site(
+        name=site["name"],
+        log_prob=log_prob,
+        log_score=None if site["is_observed"] or fn.has_rsample else log_prob,
+        scale=own_scale(site["scale"], plates.values()),
+        plates=plates,
+        is_observed=site["is_observed"],
+        is_masked=_is_masked(fn),
+        is_auxiliary=bool(site["infer"].get("is_auxiliary")),
+        is_enumerated=site["infer"].get("enumerate") is not None,
+    )
+
+
+def _is_masked(fn: Any) -> bool:
+    return isinstance(fn, MaskedDistribution) or (hasattr(fn, "base_dist") and _is_masked(fn.base_dist))
