@@ -1,10 +1,14 @@
 """A layer of Bernoulli units: its logits, its samples, its log-probability."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vimco.models.randomness import sample_bits
 
 
 class BernoulliLayer(eqx.Module):
@@ -29,10 +33,21 @@ class BernoulliLayer(eqx.Module):
 
     def __call__(self, *parents: Float[Array, "... _"]) -> Float[Array, "... n"]:
         """The logits given the parents."""
-        logits = self.bias
-        for parent, weight in zip(parents, self.weights, strict=True):
+        logits = _affine(parents[0], self.weights[0], self.bias)
+        for parent, weight in zip(parents[1:], self.weights[1:], strict=True):
             logits = logits + parent @ weight
         return logits
+
+
+def _affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Float[Array, "n"]) -> Float[Array, "*B n"]:
+    """parent @ weight + bias, as a product of two matrices whatever the leading axes.
+
+    XLA then needs no transpose for the weight's gradient. The barrier, which acts on the gradient too, holds the
+    reshape in place: without it XLA computes the residual of `log_bernoulli` twice, once in each shape.
+    """
+    *leading, m = parent.shape
+    rows = parent.reshape(math.prod(leading), m)
+    return jax.lax.optimization_barrier(rows @ weight + bias).reshape(*leading, bias.shape[0])
 
 
 def sample_bernoulli(
@@ -40,13 +55,38 @@ def sample_bernoulli(
 ) -> Float[Array, "K B n"]:
     """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key and on k alone.
 
-    So K samples may be drawn in slices without a change in any of them.
+    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴.
     """
-    keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-    uniform = jax.vmap(lambda k: jax.random.uniform(k, logits.shape[-2:], logits.dtype))(keys)
-    return stop_gradient((uniform < jax.nn.sigmoid(logits)).astype(logits.dtype))
+    bits = sample_bits(key, numbers, logits.shape[-2:])
+    # By way of int32, for which processors have an instruction; 24 bits are exact in float32.
+    uniform = (bits >> jnp.uint32(8)).astype(jnp.int32).astype(logits.dtype) * 2.0**-24
+    sample = (uniform < jax.nn.sigmoid(logits)).astype(logits.dtype)
+    # √0 = 0 and √1 = 1. XLA counts a root as expensive, so it stores the sample once; a mere conversion it would
+    # repeat, cipher and all, inside each operation that reads the sample (and it drops barriers before it fuses).
+    return stop_gradient(jnp.sqrt(sample))
 
 
+@jax.custom_vjp
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
-    """log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis."""
-    return jnp.sum(value * logits - jax.nn.softplus(logits), axis=-1)
+    """log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
+
+    `value` is data or a sample: it gets no gradient. That of the logits is v − σ(a).
+    """
+    terms = value * logits - jnp.maximum(logits, 0) - jnp.log(1 + jnp.exp(-jnp.abs(logits)))
+    # Summed by a product with ones: XLA then writes the terms in one vectorised pass. log(1 + e) is off by at most an
+    # ulp of 1, below the rounding of the sum, so log1p would be wasted.
+    return terms @ jnp.ones(terms.shape[-1], terms.dtype)
+
+
+def _log_bernoulli_forward(value: Array, logits: Array) -> tuple[Array, tuple[Array, Array]]:
+    return log_bernoulli(value, logits), (value, logits)
+
+
+def _log_bernoulli_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[None, Array]:
+    value, logits = saved
+    residual = cotangent[..., None] * (value - jax.nn.sigmoid(logits))
+    shared = tuple(range(residual.ndim - logits.ndim))  # logits without a sample axis: the sum over samples
+    return None, jnp.sum(residual, shared) if shared else residual
+
+
+log_bernoulli.defvjp(_log_bernoulli_forward, _log_bernoulli_backward)

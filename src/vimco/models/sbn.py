@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.models.layers import BernoulliLayer, log_bernoulli, sample_bernoulli
+from vimco.models.randomness import fold_in
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
 from vimco.samples import Batch, ImportanceSamples
@@ -55,7 +56,7 @@ class Chain(eqx.Module):
         log_prob = jnp.zeros((), source.dtype)
         for i in range(len(self.layers)):
             logits = self._logits(i, source, side, latents)
-            latents = (*latents, sample_bernoulli(jax.random.fold_in(key, i), numbers, logits))
+            latents = (*latents, sample_bernoulli(fold_in(key, i), numbers, logits))
             log_prob = log_prob + log_bernoulli(latents[i], logits)
         return latents, log_prob
 
