@@ -51,7 +51,7 @@ class Train:
             budget = {name: getattr(self.config, name) for name in BUDGET}
             run = session.resume(self.resume, TrainingDisplay(out, err), **budget)
         else:
-            run = session.train(self.config, self.output or _new_directory(self.config), TrainingDisplay(out, err))
+            run = session.train(self.config, self.output, TrainingDisplay(out, err))
         _print_result(run)
 
 
@@ -231,13 +231,6 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-
-
-def _new_directory(config: RunConfig) -> Path:
-    """A directory under runs/ that says what is in it, with a number if there is one of that name."""
-    stem = f"{Path(config.data).stem}-{config.task}-{config.estimator}-K{config.num_samples}-seed{config.seed}"
-    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in range(1, sys.maxsize))
-    return next(path for path in candidates if not path.exists())
 
 
 def _refuse_changes(path: Path, config: RunConfig, output: Path | None) -> None:

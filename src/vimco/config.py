@@ -1,6 +1,7 @@
 """The configuration of a run: everything that decides what it computes, as one typed record."""
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ EstimatorName = Literal[
 ]
 
 DEFAULT_UPDATES = 100_000
+MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
+MAX_SEED = 2**32 - 1  # beyond it, two seeds could give the same key
 BUDGET = ("updates", "epochs", "minutes")
 CADENCE = ("log_every", "validate_every", "checkpoint_seconds", "tensorboard")
 
@@ -91,11 +94,14 @@ class RunConfig:
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
         for name in (*positive, "log_every", "validate_every"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{_option(name)} must be positive; got {value}.")
-        for name in ("seed", "warmup_updates", "checkpoint_seconds"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{_option(name)} must not be negative; got {getattr(self, name)}.")
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise UsageError(f"{_option(name)} must be a positive, finite number; got {value}.")
+        for name in ("warmup_updates", "checkpoint_seconds"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise UsageError(f"{_option(name)} must be zero or a positive, finite number; got {value}.")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UsageError(f"--seed must be from 0 to {MAX_SEED}; got {self.seed}.")
         if not self.layers or min(self.layers) < 1:
             raise UsageError(f"--layers needs one or more positive widths, such as 200 200; got {self.layers}.")
         if self.averaging is not None and not 0 < self.averaging < 1:
@@ -129,9 +135,12 @@ class RunConfig:
         """The budget in updates; None where it is one of time."""
         if self.minutes is not None:
             return None
+        updates = self.updates or DEFAULT_UPDATES
         if self.epochs is not None:
-            return max(1, round(self.epochs * updates_per_epoch))
-        return self.updates or DEFAULT_UPDATES
+            updates = max(1, round(self.epochs * updates_per_epoch))
+        if updates > MAX_UPDATES:
+            raise UsageError(f"A run has at most {MAX_UPDATES:,} updates; {updates:,} were asked for.")
+        return updates
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON holds it."""

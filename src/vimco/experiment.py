@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from vimco.config import RunConfig
+from vimco.config import MAX_SEED, RunConfig
 from vimco.data import Dataset, halves
 from vimco.errors import UsageError
 from vimco.estimators import Estimator, named_estimator
@@ -38,6 +38,8 @@ class Purpose(enum.IntEnum):
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
     """The key of a purpose: a function of the seed alone, so there is no generator state to save."""
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"The seed must be from 0 to {MAX_SEED}; got {seed}.")
     return jax.random.fold_in(jax.random.key(seed), int(purpose))
 
 
@@ -54,6 +56,7 @@ class Experiment:
                 f"--batch-size {self.config.batch_size} is more than the {len(self.dataset.train)} training examples "
                 f"of {self.dataset.name}: choose a smaller one."
             )
+        self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
 
     def examples(self, split: Split) -> Examples:
         """A split on the device, as the task divides it into observation and context."""

@@ -9,16 +9,20 @@ best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
 summary.json                       what came out, and evaluations
 curves.png, samples.png            pictures
+tensorboard/                       event files, where they are asked for
 =================================  =================================================================================
 """
 
 import contextlib
 import fcntl
 import importlib.metadata
+import itertools
 import json
+import math
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +33,7 @@ import numpy as np
 
 from vimco.checkpoints import filled, read_arrays, write_atomically, write_tree
 from vimco.config import RunConfig
-from vimco.data import Dataset, load_dataset
+from vimco.data import Dataset, Progress, load_dataset
 from vimco.errors import UsageError
 from vimco.evaluation import Evaluation, evaluate
 from vimco.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
@@ -52,7 +56,7 @@ class Run:
     path: Path
     config: RunConfig
     environment: dict[str, Any]
-    data: dict[str, Any]  # name, checksum, image_shape
+    data: dict[str, Any]  # name, checksum, image_shape; note: a sentence to print beside likelihoods, or ""
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -74,7 +78,9 @@ class Run:
             D = self.image_shape[0] * self.image_shape[1]
             template = untrained_model(self.config, np.zeros(D), self.image_shape)
             if weights == "latest":
-                arrays, _ = latest_checkpoint(self.path)
+                arrays, facts = latest_checkpoint(self.path)
+                if "warning" in facts:
+                    warnings.warn(facts["warning"], stacklevel=2)
                 arrays = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
                 return filled(template, arrays, self.path / CHECKPOINT)
             path = self.path / BEST[weights]
@@ -91,9 +97,9 @@ class Run:
         _, facts = latest_checkpoint(self.path) if weights == "latest" else read_arrays(self.path / BEST[weights])
         return facts["update"]
 
-    def dataset(self) -> Dataset:
-        """The data set that the run was trained on, checked to be the same."""
-        dataset = load_dataset(self.config.data, binarize=self.config.binarize)
+    def dataset(self, progress: Progress | None = None) -> Dataset:
+        """The data set that the run was trained on, checked to be the same. `progress` is told about a download."""
+        dataset = load_dataset(self.config.data, binarize=self.config.binarize, progress=progress)
         if dataset.checksum != self.data["checksum"]:
             raise UsageError(
                 f"The data set {self.config.data} has changed since {self.path} was trained on it "
@@ -135,11 +141,23 @@ def load(path: str | Path) -> Run:
     missing = [name for name in ("config", "environment", "data") if not isinstance(record.get(name), dict)]
     if missing:
         raise UsageError(f"{path / CONFIG} has no section {missing[0]!r}: it is damaged.")
+    shape, checksum = record["data"].get("image_shape"), record["data"].get("checksum")
+    if not (isinstance(shape, list) and len(shape) == 2 and all(type(side) is int and side > 0 for side in shape)):
+        raise UsageError(f"{path / CONFIG}: the field 'image_shape' must be two positive integers; got {shape!r}.")
+    if not isinstance(checksum, str):
+        raise UsageError(f"{path / CONFIG}: the field 'checksum' must be a string; got {checksum!r}.")
     try:
         config = RunConfig.from_json(record["config"])
     except UsageError as error:
         raise UsageError(f"{path / CONFIG}: {error}") from error
     return Run(path, config, record["environment"], record["data"])
+
+
+def new_directory(config: RunConfig) -> Path:
+    """A directory under `runs/` that says what is in it, with a number if there is one of that name."""
+    stem = f"{Path(config.data).stem}-{config.task}-{config.estimator}-K{config.num_samples}-seed{config.seed}"
+    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
+    return next(path for path in candidates if not path.exists())
 
 
 @contextlib.contextmanager
@@ -152,7 +170,12 @@ def created(path: Path, config: RunConfig, dataset: Dataset) -> Iterator[Run]:
         raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
     with locked(path):
         refuse_occupied(path)  # another process may have been quicker
-        data = {"name": dataset.name, "checksum": dataset.checksum, "image_shape": list(dataset.image_shape)}
+        data = {
+            "name": dataset.name,
+            "checksum": dataset.checksum,
+            "image_shape": list(dataset.image_shape),
+            "note": dataset.note,
+        }
         run = Run(path, config, environment(), data)
         write_config(run)
         yield run
@@ -264,7 +287,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def append_metrics(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics."""
+    """Adds a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics.
+
+    JSON has no infinity: a sum that overflows becomes null.
+    """
+    line = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()
+    }
     try:
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -25,6 +25,7 @@ from vimco.models import SigmoidBeliefNetwork
 from vimco.parameters import partition
 from vimco.runs import Run, Weights
 from vimco.samples import Examples
+from vimco.tensorboard import event_files, summary_writer
 from vimco.training import TrainingState, updated
 
 SECONDS_PER_CALL = 1.0  # the host looks at metrics, signals and the clock between two compiled calls
@@ -42,6 +43,9 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 class Observer:
     """Told about a run as it goes; does nothing by itself but pass warnings on."""
 
+    def downloaded(self, name: str, done: int, total: int) -> None:
+        """So many bytes of a file of the data set have come, of how many."""
+
     def started(self, run: Run, update: int, total: int | None) -> None:
         """Training goes on from `update`; `total` is None where the budget is one of time."""
 
@@ -56,23 +60,28 @@ class Observer:
         warnings.warn(message, stacklevel=2)
 
 
-def train(config: RunConfig, output: str | Path, observer: Observer | None = None) -> Run:
-    """Trains a new run in the directory `output`, which must be new or empty.
+def train(config: RunConfig, output: str | Path | None = None, observer: Observer | None = None) -> Run:
+    """Trains a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
 
     Every mistake in the configuration is found before anything is written.
     """
-    runs.refuse_occupied(Path(output))
+    observer = observer or Observer()
+    path = runs.new_directory(config) if output is None else Path(output)
+    runs.refuse_occupied(path)
     with precision(config):
-        experiment = Experiment(config, load_dataset(config.data, binarize=config.binarize))
+        dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
+        experiment = Experiment(config, dataset)
         _rehearse(experiment)
+        if config.tensorboard:
+            summary_writer()
         model = _starting_model(experiment)
-        with runs.created(Path(output), config, experiment.dataset) as run:
-            return _Session(run, experiment, experiment.initial_state(model), _Record(), observer or Observer()).go()
+        with runs.created(path, config, dataset) as run:
+            return _Session(run, experiment, experiment.initial_state(model), _Record(), observer).go()
 
 
 def resume(path: str | Path, observer: Observer | None = None, **budget: float | None) -> Run:
     """Goes on with a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
-    `minutes=`.
+    `minutes=`, which count from the run's beginning.
 
     It then ends with the same parameters, bit for bit, as a run that was never interrupted.
     """
@@ -90,21 +99,26 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: float |
             observer.warned(
                 f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
             )
-        experiment = Experiment(run.config, run.dataset())
+        experiment = Experiment(run.config, run.dataset(observer.downloaded))
+        warning = None
         if runs.has_checkpoint(run.path):
             arrays, facts = runs.latest_checkpoint(run.path)
             state = filled(experiment.initial_state(), arrays, run.path / runs.CHECKPOINT)
             record = _Record(**{field.name: facts[field.name] for field in dataclasses.fields(_Record)})
-            if "warning" in facts:
-                observer.warned(facts["warning"])
-                runs.go_back_to_previous(run.path)
+            warning = facts.get("warning")
         else:  # stopped before its first checkpoint
             state, record = experiment.initial_state(_starting_model(experiment)), _Record()
+        session = _Session(run, experiment, state, record, observer)
+        if given:
+            session.refuse_if_past_its_end()
+        if warning is not None:
+            observer.warned(warning)
+            runs.go_back_to_previous(run.path)
         runs.remove_unfinished_files(run.path)
-        runs.truncate_metrics(run.path / runs.METRICS, int(state.update))
+        runs.truncate_metrics(run.path / runs.METRICS, session.update)
         if given:
             runs.write_config(run)
-        return _Session(run, experiment, state, record, observer).go()
+        return session.go()
 
 
 @dataclasses.dataclass
@@ -130,10 +144,27 @@ class _Session:
         self.epoch = -1
         self.latest: dict[str, Any] = {}
         self.last_logged = (self.update, record.seconds)
-        self.board = _board(run, self.update)
+
+    def refuse_if_past_its_end(self) -> None:
+        config = self.run.config
+        if self.total is not None and self.update > self.total:
+            raise UsageError(
+                f"{self.run.path} has done {self.update:,} updates already, more than the {self.total:,} asked for: "
+                "budgets count from the run's beginning."
+            )
+        if config.minutes is not None and self._is_over():
+            raise UsageError(
+                f"{self.run.path} has trained for {self.record.seconds / 60:.1f} minutes already, and "
+                f"{config.minutes:g} were asked for: budgets count from the run's beginning."
+            )
 
     def go(self) -> Run:
-        with collected_signals() as received:
+        config = self.run.config
+        if config.schedule == "cosine" and self.total is not None and self.total > config.horizon:
+            self.observer.warned(
+                f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
+            )
+        with event_files(self.run) as self.add_event, collected_signals() as received:
             if not runs.has_checkpoint(self.run.path):
                 self._save()
             self.observer.started(self.run, self.update, self.total)
@@ -234,9 +265,7 @@ class _Session:
         self.last_logged = (self.update, self.record.seconds)
         self.state = eqx.tree_at(lambda s: s.totals, self.state, type(self.state.totals).zero())
         runs.append_metrics(self.run.path / runs.METRICS, line)
-        for name, value in line.items():
-            if self.board is not None and name not in ("update", "seconds"):
-                self.board.add_scalar(name, value, self.update)
+        self.add_event(line)
         self.latest = {**self.latest, **line}
         self.observer.logged(line)
 
@@ -259,8 +288,6 @@ class _Session:
         runs.write_json(self.run.path / runs.SUMMARY, summary)
         draw_curves(self.run)
         draw_samples(self.run)
-        if self.board is not None:
-            self.board.close()
 
 
 def draw_curves(run: Run) -> Path:
@@ -349,14 +376,3 @@ def collected_signals() -> Iterator[list[int]]:
         yield received
     finally:
         restore()
-
-
-def _board(run: Run, update: int) -> Any:
-    """A writer of TensorBoard event files, if the run asks for one."""
-    if not run.config.tensorboard:
-        return None
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise UsageError('--tensorboard needs an extra: pip install "vimco[tensorboard]".') from None
-    return SummaryWriter(str(run.path / "tensorboard"), purge_step=update)
