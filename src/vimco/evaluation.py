@@ -5,6 +5,8 @@ minus the same average with many samples (1000 in the paper): E[L̂] rises to lo
 minus the bound is a slightly too large, never too small, estimate of −log P(x). Nothing else sets the two apart.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vimco.errors import UsageError
 from vimco.samples import Batch, Examples, ImportanceSamples
 from vimco.training import Model
 
@@ -26,13 +29,13 @@ class Evaluation(NamedTuple):
 
     num_samples: int
     bound: np.ndarray  # (N,), L̂ with K = num_samples
-    variance: np.ndarray  # (N,), of L̂ over draws of the samples: 1 / ESS − 1 / K (delta method)
+    variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where nothing tells it
     effective_sample_size: np.ndarray  # (N,)
 
     @property
     def mean_bound(self) -> float:
         """The bound, averaged over the examples, in nats."""
-        return float(np.mean(self.bound))
+        return float(np.mean(self.bound, dtype=np.float64))
 
     @property
     def negative_log_likelihood(self) -> float:
@@ -41,29 +44,53 @@ class Evaluation(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Of the mean, over the choice of examples."""
-        return float(np.std(self.bound, ddof=1) / len(self.bound) ** 0.5) if len(self.bound) > 1 else float("nan")
+        """Of the mean, over the choice of examples; NaN for a single one."""
+        return _standard_error(self.bound)
 
     @property
     def monte_carlo_error(self) -> float:
-        """Of the mean, over the draw of the samples, for these examples."""
-        return float(np.sum(self.variance) ** 0.5 / len(self.variance))
+        """Of the mean, over the draw of the samples, for these examples; NaN at K = 1."""
+        return float(np.sum(self.variance, dtype=np.float64) ** 0.5 / len(self.variance))
 
     @property
     def mean_effective_sample_size(self) -> float:
         """Averaged over the examples, from 1 to K."""
-        return float(np.mean(self.effective_sample_size))
+        return float(np.mean(self.effective_sample_size, dtype=np.float64))
 
-    def to_json(self) -> dict[str, float | int]:
-        """The summary as JSON holds it."""
-        return {
-            "num_samples": self.num_samples,
-            "num_examples": len(self.bound),
+    def to_json(self) -> dict[str, float | int | None]:
+        """The summary as JSON holds it: what is not a finite number is null."""
+        values = {
             "negative_log_likelihood": self.negative_log_likelihood,
             "standard_error": self.standard_error,
             "monte_carlo_error": self.monte_carlo_error,
             "effective_sample_size": self.mean_effective_sample_size,
         }
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite}
+
+
+class Comparison(NamedTuple):
+    """How much larger the negative log-likelihood of one model is than that of another, on the same examples."""
+
+    difference: float  # nats
+    standard_error: float  # of the mean, over the choice of examples
+
+
+def paired_comparison(first: Evaluation, second: Evaluation) -> Comparison:
+    """The second minus the first. Pairing takes out what makes an example hard for both."""
+    if len(first.bound) != len(second.bound):
+        raise UsageError(
+            f"A paired comparison needs the same examples; these are {len(first.bound)} and {len(second.bound)}."
+        )
+    difference = first.bound.astype(np.float64) - second.bound
+    return Comparison(float(np.mean(difference)), _standard_error(difference))
+
+
+def _standard_error(values: np.ndarray) -> float:
+    if len(values) < 2:
+        return math.nan
+    with np.errstate(invalid="ignore"):  # a bound of −inf leaves no error to speak of
+        return float(np.std(values, ddof=1, dtype=np.float64) / len(values) ** 0.5)
 
 
 def evaluate(
@@ -75,13 +102,20 @@ def evaluate(
 ) -> Evaluation:
     """L̂ with K = `num_samples` for every example, in slices of examples and of K: memory stays flat for any K.
 
-    `progress` is told how many examples are done, of how many.
+    The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is told how many examples are
+    done, of how many.
     """
+    if num_samples < 1:
+        raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
+    statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, model)
+    if jax.tree_util.all_leaves([model]):
+        # Not a tree of arrays, so what it holds is compiled in, and may have changed before the next call.
+        statistics = eqx.filter_jit(lambda *arguments: _statistics(model, *arguments))
     size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
     parts = []
     for number, start in enumerate(range(0, len(examples), size)):
         rows = jnp.arange(start, start + size) % len(examples)  # the last slice is filled up from the first examples
-        parts.append(_statistics(model, examples, rows, jax.random.fold_in(key, number), num_samples))
+        parts.append(statistics(examples, rows, jax.random.fold_in(key, number), num_samples))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(start + size, len(examples)), len(examples))
@@ -116,7 +150,6 @@ class RunningSums(eqx.Module):
         )
 
 
-@eqx.filter_jit
 def _statistics(
     model: Model, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray, num_samples: int
 ) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
@@ -133,5 +166,11 @@ def _statistics(
         sums = add_block(jnp.asarray(whole), sums, rest)
     bound = sums.log_scale + jnp.log(sums.weights) - jnp.log(num_samples)
     effective = jnp.where(sums.squares > 0, sums.weights**2 / sums.squares, 0.0)
-    variance = jnp.where(effective > 0, 1.0 / effective - 1.0 / num_samples, jnp.inf)
-    return jnp.where(sums.weights > 0, bound, -jnp.inf), jnp.maximum(variance, 0.0), effective
+    # The delta method: Var log f̄ ≈ Var f̄ / f̄², with the sample variance s² / K of the mean f̄, and
+    # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
+    relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
+    variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
+    return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
+
+
+_compiled_statistics = eqx.filter_jit(_statistics)
