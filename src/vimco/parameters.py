@@ -35,4 +35,4 @@ def partition(tree: T) -> tuple[T, T]:
     spec = jax.tree.map(
         lambda node: False if _is_buffer(node) else eqx.is_inexact_array(node), tree, is_leaf=_is_buffer
     )
-    return eqx.partition(tree, spec, is_leaf=_is_buffer)
+    return eqx.partition(tree, spec)

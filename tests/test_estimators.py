@@ -1,0 +1,397 @@
+"""Estimators: the paper's Algorithm 1, NVIL and learned baselines in detail, refusals, hostile weights."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from test_signals import hostile_log_weights
+
+from vimco import (
+    NVIL,
+    RWS,
+    VIMCO,
+    BaselineNetwork,
+    Batch,
+    ImportanceSamples,
+    LearnedVIMCO,
+    Naive,
+    UsageError,
+    named_estimator,
+    normalized_weights,
+    vimco_signal,
+)
+from vimco.estimators import ESTIMATORS, RunningMoments
+from vimco.parameters import partition
+
+MEAN = jnp.array([0.2, 0.5, 0.7])  # of context and observation, side by side
+
+
+# Three samples of four examples wherever the numbers do not matter: JAX compiles for each shape.
+
+
+def batch_of(number: int) -> Batch:
+    bits = jax.random.bernoulli(jax.random.key(number), 0.5, (number, 3)).astype(float)
+    return Batch(bits[:, 1:], bits[:, :1])
+
+
+def samples_of(K: int, B: int, seed: int = 0, **fields) -> ImportanceSamples:
+    keys = jax.random.split(jax.random.key(seed))
+    log_joint = -90 + 4 * jax.random.normal(keys[0], (K, B))
+    return ImportanceSamples(log_joint, -10 + jax.random.normal(keys[1], (K, B)), **fields)
+
+
+def trained_network() -> BaselineNetwork:
+    """A network whose output is not the 0 it starts with."""
+    network = BaselineNetwork(jax.random.key(5), MEAN, num_hidden=6)
+    return eqx.tree_at(lambda n: n.output_weight, network, jnp.linspace(-2.0, 3.0, 6))
+
+
+def moments_of(mean: float, variance: float, decay: float = 0.8) -> RunningMoments:
+    values = (jnp.array(mean), jnp.array(variance), jnp.array(9, jnp.int32))
+    return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), RunningMoments(decay), values)
+
+
+def gradient(estimator, samples, batch=None) -> ImportanceSamples:
+    """What each log-probability is multiplied with in the gradient of the surrogate."""
+    return jax.grad(lambda s: jnp.sum(estimator(s, batch).surrogate))(samples)
+
+
+def algorithm_1(log_f, grad_log_q, grad_log_f, grad_log_f_of_model):
+    """Algorithm 1 of supplement A, line by line, for one observation, with the samples already drawn.
+
+    `log_f` is l[1..K], under the paper's name; the gradients have a row for each sample.
+    """
+    l = [float(value) for value in log_f]  # noqa: E741
+    K = len(l)
+
+    def log_sum_exp(values):
+        return max(values) + np.log(sum(np.exp(value - max(values)) for value in values))
+
+    bound = log_sum_exp(l) - np.log(K)
+    s = sum(l)
+    bound_without = []
+    for i in range(K):
+        temp = l[i]
+        l[i] = (s - l[i]) / (K - 1)
+        bound_without.append(log_sum_exp(l) - np.log(K))
+        l[i] = temp
+    w = [np.exp(value - log_sum_exp(l)) for value in l]
+    grad_theta, grad_psi = 0.0, 0.0
+    for i in range(K):
+        grad_theta = grad_theta + (bound - bound_without[i]) * grad_log_q[i]
+        grad_theta = grad_theta + w[i] * grad_log_f[i]
+        grad_psi = grad_psi + w[i] * grad_log_f_of_model[i]
+    return bound, [bound - without for without in bound_without], grad_theta, grad_psi
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("K", [2, 5, 20])
+def test_vimco_is_algorithm_1(K):
+    """θ moves log Q (and with it log f), ψ moves log P: signal, bound and both gradients."""
+    rng = np.random.default_rng(K)
+    theta, psi = jnp.asarray(rng.normal(size=3)), jnp.asarray(rng.normal(size=4))
+    features_q, features_p = rng.normal(size=(K, 3)), 3 * rng.normal(size=(K, 4))
+
+    def samples(theta, psi):
+        return ImportanceSamples((features_p @ psi)[:, None], (-jax.nn.softplus(features_q @ theta))[:, None])
+
+    grad_log_q = -np.asarray(jax.nn.sigmoid(features_q @ theta))[:, None] * features_q
+    bound, signal, grad_theta, grad_psi = algorithm_1(
+        samples(theta, psi).log_weights[:, 0], grad_log_q, -grad_log_q, features_p
+    )
+    estimate = jax.jit(lambda t, p: VIMCO()(samples(t, p)))(theta, psi)
+    np.testing.assert_allclose(estimate.bound, [bound], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(estimate.learning_signal[:, 0], signal, rtol=0, atol=1e-12)
+    fast = jax.jit(jax.grad(lambda t, p: VIMCO()(samples(t, p)).surrogate[0], (0, 1)))(theta, psi)
+    np.testing.assert_allclose(fast[0], grad_theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(fast[1], grad_psi, rtol=0, atol=1e-12)
+
+
+def test_two_arrays_are_all_that_vimco_needs():
+    """`VIMCO()(samples)` for a user who has log P and log Q and nothing else."""
+    samples = samples_of(3, 4)
+    estimate = VIMCO()(ImportanceSamples(samples.log_joint, samples.log_proposal))
+    signal, weights = vimco_signal(samples.log_weights), normalized_weights(samples.log_weights)
+    assert estimate.surrogate.shape == estimate.bound.shape == estimate.effective_sample_size.shape == (4,)
+    np.testing.assert_array_equal(estimate.learning_signal, signal)
+    slopes = gradient(VIMCO(), samples)
+    np.testing.assert_allclose(slopes.log_joint, weights, atol=1e-6)
+    np.testing.assert_allclose(slopes.log_proposal, signal - weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_examples_are_independent(name):
+    """No estimator mixes examples, and no mean is taken: new values in all columns but one leave that one alone."""
+    estimator = named_estimator(name, jax.random.key(0), MEAN)
+    batch, dreams = batch_of(4), jnp.arange(-4.0, 0.0)
+    one, other = (samples_of(3, 4, seed, log_proposal_of_dreams=dreams + seed) for seed in (0, 1))
+    changed = jax.tree.map(lambda a, b: b.at[..., 0].set(a[..., 0]), one, other)
+    before, after = estimator(one, batch), estimator(changed, batch)
+    for field in ("surrogate", "bound", "learning_signal", "effective_sample_size"):
+        np.testing.assert_array_equal(getattr(before, field)[..., 0], getattr(after, field)[..., 0])
+    assert np.all(np.asarray(before.surrogate[1:] != after.surrogate[1:]))
+
+
+def test_signal_magnitude_is_the_root_mean_square():
+    """Supplement C: over samples and examples."""
+    estimate = VIMCO()(samples_of(3, 4))
+    signal = np.asarray(estimate.learning_signal)
+    assert float(estimate.signal_rms) == pytest.approx(np.sqrt(np.mean(signal**2)))
+
+
+class TestNVIL:
+    """(L̂ − b(x) − c) / max(1, √v) in the first term of Eq. 8, and nothing but 1 in the second."""
+
+    samples, batch = samples_of(3, 4), batch_of(4)
+
+    def first_term(self, estimator):
+        """The factor of log Q in the score term: without the −w̃ of the second."""
+        return gradient(estimator, self.samples, self.batch).log_proposal + normalized_weights(self.samples.log_weights)
+
+    @pytest.mark.parametrize("network", [None, trained_network()], ids=["", "input"])
+    @pytest.mark.parametrize("constant", [False, True])
+    @pytest.mark.parametrize("normalised", [False, True])
+    def test_three_switches(self, network, constant, normalised):
+        estimator = NVIL(network, moments_of(-70.0, 9.0), constant, normalised)
+        estimate = estimator(self.samples, self.batch)
+        centred = estimate.bound - (0 if network is None else network(self.batch)) - (-70.0 if constant else 0)
+        expected = np.broadcast_to(centred / (3.0 if normalised else 1.0), (3, 4))
+        np.testing.assert_allclose(self.first_term(estimator), expected, rtol=1e-5)
+        # What supplement C plots is before the normalisation.
+        np.testing.assert_allclose(estimate.learning_signal, np.broadcast_to(centred, (3, 4)), rtol=1e-5)
+        np.testing.assert_allclose(
+            gradient(estimator, self.samples, self.batch).log_joint,
+            normalized_weights(self.samples.log_weights),
+            atol=1e-6,
+        )
+
+    def test_small_signals_are_not_magnified(self):
+        expected = self.first_term(NVIL(None, moments_of(-70.0, 0.0), variance_normalisation=False))
+        np.testing.assert_array_equal(self.first_term(NVIL(None, moments_of(-70.0, 0.25))), expected)
+
+    def test_all_is_switched_on_at_first(self):
+        estimator = named_estimator("nvil", jax.random.key(0), MEAN)
+        assert isinstance(estimator, NVIL)
+        assert estimator.constant_baseline
+        assert estimator.variance_normalisation
+        assert estimator.input_baseline.hidden_weight.shape == (3, 100)
+        assert estimator.moments.decay == 0.8
+
+    def test_uses_its_moments_before_it_updates_them(self):
+        """A baseline that has seen the current samples is a bias."""
+        estimator = NVIL(None, moments_of(-70.0, 4.0))
+        estimate = estimator(self.samples)
+        np.testing.assert_allclose(estimate.learning_signal[0], estimate.bound + 70, rtol=1e-6)
+        after = estimator.updated(estimate)
+        bound = np.asarray(estimate.bound)
+        assert float(after.moments.mean) == pytest.approx(0.8 * -70 + 0.2 * bound.mean(), rel=1e-6)
+        assert float(after.moments.variance) == pytest.approx(0.8 * 4 + 0.2 * bound.var(), rel=1e-5)
+        assert estimator.moments.mean == -70
+
+    def test_one_draw_starts_the_moments(self):
+        """`estimator.updated(estimator(samples))`: the first signal is then centred, not as large as the bound."""
+        started = NVIL().updated(NVIL()(self.samples))
+        bound = np.asarray(NVIL()(self.samples).bound)
+        assert float(started.moments.mean) == pytest.approx(bound.mean(), rel=1e-6)
+        assert np.abs(np.mean(started(self.samples).learning_signal)) < 1e-3
+
+
+def test_moments_are_plain_averages_that_turn_exponential():
+    """The n-th batch counts 1/n until that falls below 1 − decay."""
+    moments, mean, variance = RunningMoments(0.75), 0.0, 0.0
+    for n in range(8):
+        residual = np.random.default_rng(n).normal(n, 2, size=5).astype(np.float32)
+        new = max(1 / (n + 1), 0.25)
+        mean, variance = mean + new * (residual.mean() - mean), variance + new * (residual.var() - variance)
+        moments = moments.updated(jnp.asarray(residual))
+        assert float(moments.mean) == pytest.approx(mean, rel=1e-5)
+        assert float(moments.variance) == pytest.approx(variance, rel=1e-5)
+    assert moments.count == 8
+
+
+def test_moments_pass_over_infinite_residuals():
+    moments = moments_of(-3.0, 2.0)
+    assert eqx.tree_equal(moments.updated(jnp.array([-jnp.inf, -jnp.inf])), moments)
+    with_hole, without = moments.updated(jnp.array([-4.0, -jnp.inf, -6.0])), moments.updated(jnp.array([-4.0, -6.0]))
+    assert eqx.tree_equal(with_hole, without)
+
+
+LEARNED = {
+    "nvil": lambda network, moments: NVIL(network, moments),
+    "vimco-learned": lambda network, moments: LearnedVIMCO(network, moments),
+}
+
+
+class TestBaselineNetwork:
+    @pytest.mark.parametrize("name", LEARNED)
+    @pytest.mark.parametrize("K", [1, 3])
+    def test_learns_from_its_squared_residual_alone(self, name, K):
+        samples, batch, network = samples_of(K, 4), batch_of(4), trained_network()
+        targets = samples.log_weights if name == "vimco-learned" else NVIL()(samples).bound[None]
+
+        def surrogate(network):
+            return jnp.sum(LEARNED[name](network, moments_of(-70.0, 9.0))(samples, batch).surrogate)
+
+        def negative_squared_residual(network):
+            return -jnp.sum(jnp.mean((targets - network(batch) - -70.0) ** 2, axis=0))
+
+        actual, expected = eqx.filter_grad(surrogate)(network), eqx.filter_grad(negative_squared_residual)(network)
+        for name in ("hidden_weight", "hidden_bias", "output_weight"):
+            np.testing.assert_allclose(getattr(actual, name), getattr(expected, name), rtol=1e-4, atol=1e-3)
+            assert np.any(np.asarray(getattr(actual, name)) != 0)
+
+    @pytest.mark.parametrize("name", LEARNED)
+    def test_its_learning_moves_nothing_else(self, name):
+        """With the network's values written down as constants, all other gradients are the same."""
+        batch = jax.tree.map(lambda a: jnp.repeat(a[:1], 4, axis=0), batch_of(4))
+        samples, network = samples_of(3, 4), trained_network()
+        with_network = gradient(LEARNED[name](network, moments_of(-70.0, 9.0)), samples, batch)
+        constant = gradient(LEARNED[name](None, moments_of(-70.0 + float(network(batch)[0]), 9.0)), samples)
+        np.testing.assert_allclose(with_network.log_proposal, constant.log_proposal, rtol=1e-5)
+        np.testing.assert_allclose(with_network.log_joint, constant.log_joint, rtol=1e-5)
+
+    def test_starts_as_zero_and_sees_centred_context_and_observation(self):
+        network = BaselineNetwork(jax.random.key(0), MEAN)
+        np.testing.assert_array_equal(network(batch_of(4)), 0)
+        network = trained_network()
+        at_the_mean = network(Batch(MEAN[None, 1:], MEAN[None, :1]))
+        np.testing.assert_allclose(at_the_mean, 0, atol=1e-6)
+        moved = [network(Batch(MEAN[None, 1:] + d, MEAN[None, :1] + c))[0] for d, c in ((0.5, 0.0), (0.0, 0.5))]
+        assert min(map(abs, moved)) > 1e-3
+
+    def test_running_moments_and_means_are_not_parameters(self):
+        estimator = named_estimator("nvil", jax.random.key(0), MEAN)
+        parameters, rest = partition(estimator)
+        sizes = [leaf.shape for leaf in jax.tree.leaves(parameters)]
+        assert sizes == [(3, 100), (100,), (100,)]
+        for both in (eqx.combine(parameters, rest), eqx.combine(rest, parameters)):
+            assert eqx.tree_equal(both, estimator)
+
+    def test_wants_the_data(self):
+        with pytest.raises(UsageError, match=r"estimator\(samples, batch\)"):
+            NVIL(trained_network())(samples_of(2, 4))
+
+
+@pytest.mark.usefixtures("float64")
+def test_learned_vimco_at_one_sample_is_nvil():
+    """Sec. 2.5.3: the same signals, gradients, baselines and moments, through updates of network and moments."""
+    estimators = [
+        LearnedVIMCO(trained_network(), moments_of(-70.0, 9.0)),
+        NVIL(trained_network(), moments_of(-70.0, 9.0), variance_normalisation=False),
+    ]
+    batch = batch_of(4)
+
+    @eqx.filter_jit
+    def step(estimator, samples):
+        parameters, rest = partition(estimator)
+        estimate = estimator(samples, batch)
+        ascent = jax.grad(lambda p: jnp.mean(eqx.combine(p, rest)(samples, batch).surrogate))(parameters)
+        moved = eqx.combine(jax.tree.map(lambda p, g: p + 1e-3 * g, parameters, ascent), rest)
+        return estimate, gradient(estimator, samples, batch), moved.updated(estimate)
+
+    for update in range(4):
+        samples = samples_of(1, 4, seed=update)
+        (learned, *_), (nvil, *_) = results = [step(estimator, samples) for estimator in estimators]
+        for field in ("surrogate", "bound", "learning_signal"):
+            np.testing.assert_allclose(getattr(learned, field), getattr(nvil, field), rtol=1e-12)
+        for field in ("log_joint", "log_proposal"):
+            np.testing.assert_allclose(*(getattr(slopes, field) for _, slopes, _ in results), rtol=1e-12)
+        estimators = [moved for _, _, moved in results]
+        assert estimators[0].moments.mean != -70
+        np.testing.assert_allclose(estimators[0].moments.mean, estimators[1].moments.mean, rtol=1e-12)
+        np.testing.assert_allclose(
+            estimators[0].network.output_weight, estimators[1].input_baseline.output_weight, rtol=1e-12
+        )
+
+
+class TestNames:
+    def test_table(self):
+        names = "naive, nvil, vimco, vimco-arithmetic, vimco-leave-one-out, vimco-learned, rws, rws-sleep, rws-both"
+        assert ", ".join(ESTIMATORS) == names
+
+    def test_three_updates_of_rws(self):
+        wake, sleep, both = (named_estimator(name, jax.random.key(0), MEAN) for name in list(ESTIMATORS)[-3:])
+        assert (wake.wake, wake.sleep, wake.needs_dreams) == (True, False, False)
+        assert (sleep.wake, sleep.sleep, sleep.needs_dreams) == (False, True, True)
+        assert (both.wake, both.sleep, both.needs_dreams) == (True, True, True)
+
+    def test_only_sleep_needs_dreams(self):
+        for name in list(ESTIMATORS)[:-2]:
+            assert not named_estimator(name, jax.random.key(0), MEAN).needs_dreams
+
+    def test_estimators_without_memory_are_their_own_update(self):
+        estimator = VIMCO()
+        assert estimator.updated(estimator(samples_of(3, 4))) is estimator
+
+    def test_unknown(self):
+        with pytest.raises(UsageError, match=r"no estimator 'vimcoo'; choose one of naive, nvil, vimco"):
+            named_estimator("vimcoo", jax.random.key(0), MEAN)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "samples", "message"),
+    [
+        (VIMCO(), samples_of(1, 2), r"needs K >= 2; got K = 1\. Use NVIL"),
+        (RWS(), samples_of(1, 2), r"mean zero at K = 1.*use K >= 2, or the sleep update"),
+        (RWS(), samples_of(2, 2, proposal_is_prior=True), r"its own proposal: use VIMCO or NVIL"),
+        (RWS(), samples_of(2, 2, log_score=jnp.zeros((2, 2))), r"reparameterised latents: use VIMCO"),
+        (RWS(sleep=True), samples_of(2, 2), r"learns from dreams: give the samples `log_proposal_of_dreams`"),
+    ],
+    ids=["vimco-K1", "wake-K1", "rws-prior", "rws-mixed", "no-dreams"],
+)
+def test_refusals_say_why_and_what_to_do(estimator, samples, message):
+    with pytest.raises(UsageError, match=message):
+        estimator(samples)
+
+
+def test_rws_must_train_its_proposal():
+    with pytest.raises(UsageError, match="switch one of them on"):
+        RWS(wake=False, sleep=False)
+
+
+def test_plain_wake_sleep_works_with_one_sample():
+    samples = samples_of(1, 2, log_proposal_of_dreams=jnp.array([-3.0, -4.0]))
+    slopes = gradient(RWS(wake=False, sleep=True), samples)
+    np.testing.assert_array_equal(slopes.log_joint, 1)
+    np.testing.assert_array_equal(slopes.log_proposal, 0)
+    np.testing.assert_array_equal(slopes.log_proposal_of_dreams, 1)
+
+
+@jax.jit
+def all_surrogates_and_gradients(samples):
+    """Of every estimator that takes this many samples, for the log-probabilities and the estimator's own parameters."""
+    results = {}
+    for name in ESTIMATORS:
+        if samples.num_samples == 1 and name in ("vimco", "vimco-arithmetic", "vimco-leave-one-out", "rws"):
+            continue
+        estimator = named_estimator(name, jax.random.key(0), MEAN)
+
+        def surrogate(both):
+            samples, estimator = both
+            estimate = estimator(samples, batch_of(2))
+            return jnp.sum(estimate.surrogate), (estimate, estimator.updated(estimate))
+
+        results[name] = eqx.filter_value_and_grad(surrogate, has_aux=True)((samples, estimator))
+    return eqx.filter(results, eqx.is_array)
+
+
+@given(hostile_log_weights)
+def test_hostile_log_weights_never_poison_a_parameter(log_weights):
+    """float32, as users run it: no NaN in surrogates or running moments, and every gradient finite."""
+    log_joint = jnp.asarray(log_weights, jnp.float32)
+    samples = ImportanceSamples(
+        log_joint, jnp.linspace(-3.0, -1.0, log_joint.size).reshape(log_joint.shape), None, jnp.array([-2.0, -5.0])
+    )
+    for name, ((value, (estimate, after)), gradients) in all_surrogates_and_gradients(samples).items():
+        for leaf in jax.tree.leaves((value, estimate, after)):
+            assert not np.any(np.isnan(leaf)), name
+        for leaf in jax.tree.leaves(gradients):
+            assert np.all(np.isfinite(leaf)), name
+
+
+def test_naive_multiplies_every_score_with_the_bound():
+    """Eq. 7."""
+    estimate = Naive()(samples_of(3, 4))
+    np.testing.assert_array_equal(estimate.learning_signal, np.broadcast_to(estimate.bound, (3, 4)))
