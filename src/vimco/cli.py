@@ -1,34 +1,52 @@
 """The command line: parse, call, print."""
 
+import csv
 import dataclasses
+import io
 import json
 import os
+import shlex
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
+import jax
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from vimco import __version__, data, runs, session
 from vimco.checkpoints import write_atomically
 from vimco.config import BUDGET, RunConfig
 from vimco.errors import UsageError
-from vimco.evaluation import Evaluation
+from vimco.evaluation import Evaluation, paired_comparison
 from vimco.experiment import Split
 from vimco.runs import Run, Weights
-from vimco.terminal import TrainingDisplay, download_progress, evaluation_progress
+from vimco.terminal import TrainingDisplay, download_progress, evaluation_progress, headed
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# Without markup and emoji codes: a path is printed as it is.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
-Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
 OneRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+@dataclass(frozen=True)
+class Options(RunConfig):
+    """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
+
+    def __post_init__(self) -> None:
+        """Left to `RunConfig` itself: the parser would put words of its own before the message."""
+
+    @property
+    def checked(self) -> RunConfig:
+        """The configuration."""
+        return RunConfig(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class Train:
     A run that was stopped or killed goes on with --resume RUN, and one that has ended with --resume RUN --updates N.
     """
 
-    config: Annotated[RunConfig, tyro.conf.OmitArgPrefixes]
+    config: Annotated[Options, tyro.conf.OmitArgPrefixes]
     output: Path | None = None
     """The run directory to make. By default a new one under runs/."""
     resume: Path | None = None
@@ -46,12 +64,14 @@ class Train:
 
     def __call__(self) -> None:
         """Trains, and says what came out."""
-        if self.resume is not None:
-            _refuse_changes(self.resume, self.config, self.output)
-            budget = {name: getattr(self.config, name) for name in BUDGET}
-            run = session.resume(self.resume, TrainingDisplay(out, err), **budget)
-        else:
-            run = session.train(self.config, self.output, TrainingDisplay(out, err))
+        config, display = self.config.checked, TrainingDisplay(out, err)
+        try:
+            if self.resume is not None:
+                run = session.resume(self.resume, display, **{name: getattr(config, name) for name in BUDGET})
+            else:
+                run = session.train(config, self.output, display)
+        finally:
+            display.stopped()
         _print_result(run)
 
 
@@ -64,6 +84,7 @@ class Evaluate:
     """
 
     run: Runs
+    """Run directories."""
     num_samples: int = 1000
     """K, the number of proposal samples per example (1000 in the paper; 100 for structured prediction)."""
     split: Split = "test"
@@ -83,29 +104,36 @@ class Evaluate:
             raise UsageError("Name one or more run directories to evaluate.")
         if self.num_samples < 1:
             raise UsageError(f"--num-samples must be positive; got {self.num_samples}.")
-        loaded = [runs.load(path) for path in self.run]
-        evaluations = [self._evaluation(run) for run in loaded]
         if self.per_example is not None:
-            _write_per_example(self.per_example, loaded, evaluations)
+            _refuse_missing_folder("--per-example", self.per_example)
+        loaded = [runs.load(path) for path in self.run]
+        evaluations: list[Evaluation] = []
+        for run in loaded:
+            evaluations.append(self._evaluation(run))
+            if not self.json:
+                _print_evaluation(run, evaluations[-1], self.split, self.weights)
+            try:
+                run.record_evaluation(evaluations[-1], self.split, self.weights, self.seed)
+            except UsageError as error:  # a directory that is not ours to write in is no reason to lose the result
+                err.print(headed("Note:", "yellow", f"The evaluation is not kept. {error}"))
         if self.json:
-            records = [
+            records: list[dict[str, Any]] = [
                 {"run": str(run.path), "split": self.split, "weights": self.weights, **evaluation.to_json()}
                 for run, evaluation in zip(loaded, evaluations, strict=True)
             ]
+            for record, run, evaluation in zip(records[1:], loaded[1:], evaluations[1:], strict=True):
+                if _are_comparable(loaded[0], run):
+                    record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
             out.print_json(json.dumps(records[0] if len(records) == 1 else records))
-            return
-        for run, evaluation in zip(loaded, evaluations, strict=True):
-            _print_evaluation(run, evaluation, self.split, self.weights)
-        for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
-            _print_comparison(loaded[0], evaluations[0], run, evaluation)
+        else:
+            for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
+                _print_comparison(loaded[0], evaluations[0], run, evaluation)
+        if self.per_example is not None:
+            _write_per_example(self.per_example, loaded, evaluations)
 
     def _evaluation(self, run: Run) -> Evaluation:
         with evaluation_progress(err, str(run.path)) as progress:
-            evaluation = run.evaluate(
-                self.num_samples, self.split, weights=self.weights, seed=self.seed, progress=progress
-            )
-        run.record_evaluation(evaluation, self.split, self.weights, self.seed)
-        return evaluation
+            return run.evaluate(self.num_samples, self.split, weights=self.weights, seed=self.seed, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -117,6 +145,7 @@ class Sample:
     """
 
     run: OneRun
+    """A run directory."""
     output: Path | None = None
     """The PNG file to write; by default samples.png in the run directory."""
     rows: int = 6
@@ -132,6 +161,8 @@ class Sample:
         """Draws, and says where the picture is."""
         if self.rows < 1 or self.columns < 1:
             raise UsageError("--rows and --columns must be positive.")
+        if self.output is not None:
+            _refuse_missing_folder("--output", self.output)
         path = session.draw_samples(
             runs.load(self.run), self.output, rows=self.rows, columns=self.columns, weights=self.weights, seed=self.seed
         )
@@ -151,7 +182,7 @@ class DataList:
             sizes = " / ".join(f"{size:,}" for size in record.sizes)
             pixels = f"{record.image_shape[0]} x {record.image_shape[1]}"
             table.add_row(record.name, sizes, pixels, record.where, record.description)
-        Console(highlight=False, width=None if out.is_terminal else 160).print(table)
+        Console(highlight=False, width=None if out.is_terminal else 160).print(table, markup=False)
         out.print("Your own: --data FILE.npy or FILE.npz, images of 0 and 1 (grey levels with --binarize SEED).")
 
 
@@ -160,6 +191,7 @@ class DataFetch:
     """Fetch a published data set once, and keep it in the cache."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """The name of the set: see `vimco data list`."""
     from_folder: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
     """Take the published files from this folder in place of the network."""
 
@@ -212,40 +244,61 @@ vimco COMMAND --help explains a command's options; vimco --version gives the ver
 def main(arguments: list[str] | None = None) -> None:
     """The program `vimco`. Leaves with status 2 after a user's mistake, and 130 or 143 after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    warnings.showwarning = lambda message, *_args, **_options: err.print(f"[yellow]Note:[/] {escape(str(message))}")
+    warnings.showwarning = lambda message, *_args, **_options: err.print(headed("Note:", "yellow", str(message)))
     try:
         if arguments in ([], ["-h"], ["--help"]):
-            out.print(OVERVIEW, end="", markup=False)
+            out.print(OVERVIEW, end="")
         elif arguments == ["--version"]:
             out.print(f"vimco {__version__}")
         else:
-            tyro.cli(Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,))()
+            command = tyro.cli(Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,))
+            if isinstance(command, Train) and command.resume is not None:
+                _refuse_changes(command, command.resume, arguments)
+            command()
     except UsageError as error:
-        err.print(f"[red]Error:[/] {escape(str(error))}")
-        sys.exit(2)
+        _leave(str(error))
     except session.Interrupted as interruption:
-        err.print(f"{interruption} Go on with: vimco train --resume {interruption.run.path}", markup=False)
+        err.print(f"{interruption} Go on with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
         sys.exit(128 + interruption.signal_number)
     except KeyboardInterrupt:
+        err.print("Stopped.")
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # a file or folder that may not be read, for example
+        _leave(f"{error}.")
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _leave("The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers.")
 
 
-def _refuse_changes(path: Path, config: RunConfig, output: Path | None) -> None:
+def _leave(message: str) -> NoReturn:
+    err.print(headed("Error:", "red", message))
+    sys.exit(2)
+
+
+def _refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:
     """A resumed run keeps its configuration: only its budget may be given anew."""
-    if output is not None:
+    if command.output is not None:
         raise UsageError("--resume goes on in the same directory: leave --output out.")
-    own, default = runs.load(path).config, RunConfig()
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name not in BUDGET and value != getattr(default, field.name) and value != getattr(own, field.name):
-            option = "--" + field.name.replace("_", "-")
+    own = runs.load(path).config
+    given = {argument.split("=")[0].replace("_", "-") for argument in arguments}
+    for field in dataclasses.fields(own):
+        option, value = "--" + field.name.replace("_", "-"), getattr(own, field.name)
+        is_given = not given.isdisjoint({option, option.replace("--", "--no-", 1)})
+        if is_given and field.name not in BUDGET and getattr(command.config, field.name) != value:
             raise UsageError(
-                f"{option} cannot change when a run is resumed (it is {getattr(own, field.name)} in {path}): leave it "
-                "out, or start a new run, perhaps with --init-from."
+                f"{option} cannot change when a run is resumed (it is {value} in {path}): leave it out, or start a new "
+                "run, perhaps with --init-from."
             )
+
+
+def _refuse_missing_folder(option: str, path: Path) -> None:
+    """Before the work, not after it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: that is a folder, or in one that is not there. Name a file to write.")
 
 
 def _print_result(run: Run) -> None:
@@ -258,40 +311,46 @@ def _print_result(run: Run) -> None:
     if summary["note"]:
         out.print(summary["note"])
     out.print(f"Pictures: {run.path / 'curves.png'}, {run.path / 'samples.png'}")
-    out.print(f"Likelihood: vimco evaluate {run.path}")
+    out.print(f"Likelihood: vimco evaluate {shlex.quote(str(run.path))}")
 
 
 def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str) -> None:
+    is_known = evaluation.num_samples > 1
+    monte_carlo = f"± {evaluation.monte_carlo_error:.3f} (Monte Carlo)" if is_known else "(Monte Carlo error unknown)"
     out.print(
         f"{run.path}: negative log-likelihood {evaluation.negative_log_likelihood:.2f} nats "
-        f"± {evaluation.standard_error:.2f} (choice of examples) ± {evaluation.monte_carlo_error:.3f} (Monte Carlo)"
+        f"± {evaluation.standard_error:.2f} (choice of examples) {monte_carlo}"
     )
     out.print(
         f"  {split} split, all {len(evaluation.bound):,} examples, K = {evaluation.num_samples}, {weights} weights; "
         f"effective sample size {evaluation.mean_effective_sample_size:.1f} of {evaluation.num_samples}"
     )
-    note = run.summary().get("note", "")
-    if note:
-        out.print(f"  {note}")
+    if run.data.get("note"):
+        out.print(f"  {run.data['note']}")
+
+
+def _are_comparable(first: Run, second: Run) -> bool:
+    """Whether both say something about the same observations."""
+    return first.data["checksum"] == second.data["checksum"] and first.config.task == second.config.task
 
 
 def _print_comparison(first: Run, before: Evaluation, second: Run, after: Evaluation) -> None:
-    if len(before.bound) != len(after.bound) or first.data["checksum"] != second.data["checksum"]:
-        out.print(f"{second.path} and {first.path} were evaluated on different examples: no paired comparison.")
+    if not _are_comparable(first, second):
+        out.print(f"{second.path} and {first.path} are of different tasks or data: no paired comparison.")
         return
-    difference = before.bound - after.bound  # negative log-likelihood of the second minus that of the first
-    error = float(difference.std(ddof=1) / len(difference) ** 0.5)
-    mean = float(difference.mean())
-    verdict = "lower, that is better" if mean < 0 else "higher, that is worse"
+    comparison = paired_comparison(before, after)
+    verdict = "lower, that is better" if comparison.difference < 0 else "higher, that is worse"
     out.print(
-        f"{second.path} is {abs(mean):.3f} ± {error:.3f} nats {verdict} than {first.path} "
-        f"(paired over {len(difference):,} examples)"
+        f"{second.path} is {abs(comparison.difference):.3f} ± {comparison.standard_error:.3f} nats {verdict} than "
+        f"{first.path} (paired over {len(before.bound):,} examples)"
     )
 
 
 def _write_per_example(path: Path, loaded: list[Run], evaluations: list[Evaluation]) -> None:
-    lines = ["run,example,bound,variance,effective_sample_size"]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "example", "bound", "variance", "effective_sample_size"])
     for run, evaluation in zip(loaded, evaluations, strict=True):
         columns = zip(evaluation.bound, evaluation.variance, evaluation.effective_sample_size, strict=True)
-        lines += [f"{run.path},{i},{b:.6f},{v:.6g},{e:.6g}" for i, (b, v, e) in enumerate(columns)]
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+        writer.writerows([run.path, i, f"{b:.6f}", f"{v:.6g}", f"{e:.6g}"] for i, (b, v, e) in enumerate(columns))
+    write_atomically(path, text.getvalue().encode())

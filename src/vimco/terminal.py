@@ -5,12 +5,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from vimco.data import Progress as DownloadHook
 from vimco.runs import Run
 from vimco.session import Observer
+
+
+def headed(head: str, colour: str, message: str) -> Text:
+    """A message after a coloured word."""
+    return Text.assemble((head, colour), " ", message)
 
 
 class TrainingDisplay(Observer):
@@ -18,66 +31,75 @@ class TrainingDisplay(Observer):
 
     def __init__(self, out: Console, err: Console):
         self.out, self.err = out, err
-        self.bar = Progress(
-            TextColumn("update"),
-            TextColumn("{task.fields[count]}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:.0f}%"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        )
+        self.stack = contextlib.ExitStack()  # takes whatever bar there is off the screen
+        self.show_download: DownloadHook | None = None
+
+    def downloaded(self, name: str, done: int, total: int) -> None:
+        """Shows the data set coming in."""
+        if self.show_download is None:
+            self.show_download = self.stack.enter_context(download_progress(self.err))
+        self.show_download(name, done, total)
 
     def started(self, run: Run, update: int, total: int | None) -> None:
         """Says what is being trained, and where."""
-        self.total = total
-        self.minutes = run.config.minutes
+        self.stopped()
         config = run.config
+        self.total, self.minutes = total, config.minutes
         sizes = "-".join(map(str, config.layers))
         what = f"{config.task} {sizes} SBN on {config.data}, {config.estimator}, K = {config.num_samples}"
         goes = f"goes on from update {update:,}" if update else "starts"
         self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
-        self.task = self.bar.add_task("", total=1.0, count=f"{update:,}", text="compiling")
-        self.bar.start()
+        self.bar = self.stack.enter_context(
+            Progress(
+                TextColumn("update {task.fields[update]:,}"),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[text]}"),
+                console=self.err,
+                transient=True,
+                disable=not self.err.is_terminal,
+            )
+        )
+        self.task = self.bar.add_task("", total=1.0, update=update, text="compiling")
 
     def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
         """Moves the bar."""
-        done = update / self.total if self.total is not None else seconds / (60 * (self.minutes or 1))
         parts = (
             [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"] if latest else []
         )
         if "validation_bound" in latest:
             parts.append(f"validation {latest['validation_bound']:.2f}")
-        self.bar.update(self.task, completed=min(done, 1.0), count=f"{update:,}", text="  ".join(parts))
-        if done >= 1:
-            self.bar.stop()
+        self.bar.update(self.task, completed=self._done(update, seconds), update=update, text="  ".join(parts))
 
     def logged(self, line: dict[str, Any]) -> None:
         """Prints validations; the rest is in the metrics file."""
         if "validation_bound" not in line:
             return
         average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
-        self.bar.console.print(
+        self.err.print(
             f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
             f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
         )
 
     def warned(self, message: str) -> None:
         """Prints a note."""
-        self.err.print(f"[yellow]Note:[/] {escape(message)}")
+        self.err.print(headed("Note:", "yellow", message))
 
     def stopped(self) -> None:
         """Takes the bar off the screen."""
-        self.bar.stop()
+        self.stack.close()
+
+    def _done(self, update: int, seconds: float) -> float:
+        """The part of the budget that is used up."""
+        return min(1.0, update / self.total if self.total is not None else seconds / (60 * (self.minutes or 1)))
 
 
 @contextlib.contextmanager
 def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar of examples evaluated."""
     with Progress(
-        TextColumn(name),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TextColumn("examples"),
@@ -86,7 +108,7 @@ def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int]
         transient=True,
         disable=not err.is_terminal,
     ) as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -94,7 +116,11 @@ def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int]
 def download_progress(err: Console) -> Iterator[DownloadHook]:
     """A bar for each file downloaded."""
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=err, disable=not err.is_terminal
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        console=err,
+        disable=not err.is_terminal,
     ) as bar:
         tasks: dict[str, Any] = {}
 
