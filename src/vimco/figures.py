@@ -2,7 +2,8 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,10 +17,24 @@ STYLE: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "svg.fonttype": "none",
+    "svg.hashsalt": "vimco",  # names inside the file, else made by chance
 }
 
 # Okabe & Ito's palette: told apart by colour-blind eyes too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+COLOUR_OF_K = {1: COLOURS[6], 2: COLOURS[0], 5: COLOURS[1], 10: COLOURS[2], 20: COLOURS[2], 50: COLOURS[3]}
+LINE_OF_ESTIMATOR = {"vimco": "-", "nvil": "--", "rws": ":"}
+
+
+class Curve(NamedTuple):
+    """One line of a panel. Lines of a group stand together in the legend; those with one label are shown there once."""
+
+    label: str
+    group: str
+    points: Sequence[tuple[float, float]]  # update, value
+    colour: str
+    line: str = "-"
 
 
 def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
@@ -27,15 +42,14 @@ def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
     buffer = io.BytesIO()
     # No date in the file: the same figure gives the same bytes.
     metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+    with _style():
+        figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
     return buffer.getvalue()
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Bound, learning signal and effective sample size of one run against updates."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+    with _style():
         figure = Figure(figsize=(9.5, 2.9), layout="constrained")
         bound, signal, effective = figure.subplots(1, 3)
         _line(bound, metrics, "train_bound", "training", COLOURS[5])
@@ -50,11 +64,36 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         if bound.lines:
             bound.legend(loc="lower right")
         for axes in (bound, signal, effective):
-            axes.set_xlabel("updates")
-            axes.ticklabel_format(axis="x", style="plain", useOffset=False)
-            axes.locator_params(axis="x", nbins=5)
+            _count_updates(axes)
         if title:
             figure.suptitle(title, fontsize=9)
+        return figure
+
+
+def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarithmic: bool = False) -> Figure:
+    """Panels side by side, by their titles, each with curves against updates and a legend below.
+
+    Bounds share an axis that leaves the steep first steps out of view.
+    """
+    with _style():
+        figure = Figure(figsize=(4.9 * max(len(contents), 1.2), 4.3), layout="constrained")
+        row = figure.subplots(1, len(contents), squeeze=False, sharey=not is_logarithmic)[0]
+        for axes, (title, curves) in zip(row, contents.items(), strict=True):
+            axes.set_title(title)
+            _count_updates(axes)
+            for curve in curves:
+                axes.plot(*zip(*curve.points, strict=True), curve.line, color=curve.colour, label=curve.label)
+            if curves:
+                _legend(axes, curves)
+            else:
+                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="#666666")
+                axes.set_yticks([])
+            if is_logarithmic:
+                axes.set_yscale("log")
+        row[0].set_ylabel(quantity)
+        everything = [curve for curves in contents.values() for curve in curves]
+        if everything and not is_logarithmic:
+            row[0].set_ylim(*_range_of_bounds(everything))
         return figure
 
 
@@ -91,3 +130,40 @@ def _show_the_end(axes: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
     if len(values) > 20:
         low, high = np.quantile(values, 0.1), max(values)
         axes.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+
+
+def _style() -> Any:
+    import matplotlib as mpl
+
+    return mpl.rc_context(STYLE)
+
+
+def _count_updates(axes: Any) -> None:
+    axes.set_xlabel("updates")
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _legend(axes: Any, curves: Sequence[Curve]) -> None:
+    """Below the panel, where it hides no curve; a column for each group."""
+    lines = {line.get_label(): line for line in axes.lines}
+    columns = [list(dict.fromkeys(c.label for c in group)) for _, group in groupby(curves, lambda c: c.group)]
+    longest = max(map(len, columns))
+    nothing = axes.plot([], [], alpha=0)[0]
+    labels = [label for column in columns for label in (*column, *[""] * (longest - len(column)))]
+    axes.legend(
+        [lines.get(label, nothing) for label in labels],
+        labels,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=len(columns),
+        handlelength=3,
+    )
+
+
+def _range_of_bounds(curves: Sequence[Curve]) -> tuple[float, float]:
+    """From where the slowest curve is after an eighth of its course to a little above the best."""
+    low = min(curve.points[len(curve.points) // 8][1] for curve in curves)
+    high = max(value for curve in curves for _, value in curve.points)
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin

@@ -114,7 +114,7 @@ class Number:
     @property
     def updates(self) -> int:
         """After which it was measured; of the shortest of its runs."""
-        return min(result.summary["updates"] for result in self.results)
+        return min(result.summary.get("updates", result.updates) for result in self.results)
 
 
 def number(results: Sequence[Result], cell: Cell, num_samples: int, weights: Weights = "best") -> Number | None:

@@ -134,8 +134,9 @@ class Study:
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
+        shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}
         runs = [
-            dataclasses.replace(run, updates=updates, data=data, learning_rate=rate, seed=seed, averaging=averaging)
+            dataclasses.replace(run, learning_rate=rate, seed=seed, **shared)
             for run in self.runs()
             for rate in (rates or (run.learning_rate,))
             for seed in seeds
@@ -173,6 +174,15 @@ def named_study(name: str) -> Study:
     if name not in STUDIES:
         raise UsageError(f"There is no study {name!r}; choose one of {', '.join(STUDIES)}.")
     return STUDIES[name]
+
+
+def cadence(updates: int) -> dict[str, int]:
+    """The usual cadence, or a closer one where a budget is small: a curve has ten points or more."""
+    default = RunConfig()
+    return {
+        "log_every": min(default.log_every, max(1, updates // 20)),
+        "validate_every": min(default.validate_every, max(1, updates // 10)),
+    }
 
 
 def label(config: RunConfig) -> str:

@@ -1,0 +1,36 @@
+"""Each study's results as a section of a document. The same for `vimco study` and for `vimco report`."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from vimco.report import curves, tables
+from vimco.report.document import Block, Section, Text
+from vimco.report.tables import TITLES
+from vimco.results import Result, on_protocol
+from vimco.studies import Cell, Study
+
+SHOWN: Mapping[str, Callable[[Sequence[Result]], list[Block]]] = {
+    "table-1": tables.table_1,
+    "figure-1": curves.figure_1,
+    "figure-2": curves.figure_2,
+    "structured-nll": tables.structured_nll,
+    "figure-3": curves.figure_3,
+    "figure-4": curves.figure_4,
+    "means": lambda results: [*tables.means(results), *curves.means(results)],
+}
+
+
+def study_section(study: Study, results: Sequence[Result]) -> Section:
+    """What a study has shown so far, and which of its cells were not run."""
+    missing = [cell for cell in study.cells if not on_protocol(results, cell)]
+    if len(missing) == len(study.cells):
+        return Section(study.name, study.title, (Text(f"Not run. The command is: vimco study {study.name}"),))
+    blocks = SHOWN[study.name](results)
+    if missing:
+        blocks.append(Text(f"Not run: {'; '.join(map(title_of_cell, missing))}."))
+    return Section(study.name, study.title, tuple(blocks))
+
+
+def title_of_cell(cell: Cell) -> str:
+    """What a person calls it."""
+    proposal = f", {cell.proposal} proposal" if cell.task == "structured" else ""
+    return f"{TITLES[cell.estimator]}, K = {cell.num_samples}{proposal}"

@@ -1,0 +1,145 @@
+"""What a worker does for a study: train a run, or evaluate one. Tasks are plain data, to be sent anywhere."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vimco import runs, session, workers
+from vimco.config import RunConfig
+from vimco.errors import UsageError
+from vimco.results import Result, chosen
+from vimco.runs import Weights
+from vimco.session import Observer
+from vimco.studies import digest, distinct_cells, label, run_name
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run of a study, and its directory."""
+
+    config: RunConfig
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return label(self.config)
+
+    @property
+    def target(self) -> int:
+        """The update at which it is done."""
+        assert self.config.updates is not None
+        return self.config.updates
+
+    def result(self) -> Result | None:
+        """The run as it stands on disk; None before its beginning."""
+        return Result(self.path.name, runs.load(self.path)) if (self.path / runs.CONFIG).exists() else None
+
+    def is_done(self) -> bool:
+        """Whether it has come as far as asked for; further is far enough."""
+        result = self.result()
+        return result is not None and result.summary.get("updates", 0) >= self.target
+
+    def __call__(self) -> list[str]:
+        """Trains, resumes or extends the run; returns notes. Leaves with `session.Interrupted` where it has to stop."""
+        observer = _WorkerObserver()
+        result = self.result()
+        if result is None:
+            session.train(self.config, self.path, observer)
+        elif digest(result.run.config) != digest(self.config):
+            raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
+        else:
+            session.resume(self.path, observer, updates=self.target)
+        return observer.notes
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """The negative log-likelihood of a run on the test split, to be measured and recorded in its summary."""
+
+    path: Path
+    num_samples: int
+    weights: Weights
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"evaluation of {self.path.name} ({self.weights})"
+
+    def __call__(self) -> list[str]:
+        """Evaluates, and records it."""
+        run = runs.load(self.path)
+        evaluation = run.evaluate(self.num_samples, weights=self.weights, progress=_leave_if_stopping)
+        run.record_evaluation(evaluation, "test", self.weights, seed=0)
+        return []
+
+
+Task = Training | Evaluating
+
+
+def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
+    """The runs with their directories, which studies share."""
+    return [Training(config, output / "runs" / run_name(config)) for config in configurations]
+
+
+def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Evaluating]:
+    """What is still to be measured: the chosen run of each cell and seed, with raw and with averaged parameters."""
+    results = [result for training in trainings if training.is_done() and (result := training.result()) is not None]
+    due = []
+    for cell in distinct_cells(result.run.config for result in results):
+        weights: Weights
+        for weights in ("best", "best-average"):
+            for result in chosen(results, cell, weights):
+                record = result.evaluation(num_samples, weights)
+                if record is None or record.get("update") != result.run.update_of(weights):
+                    due.append(Evaluating(result.run.path, num_samples, weights))
+    return due
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task ended, as its worker tells it."""
+
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+    is_stopped: bool = False
+
+
+def perform(task: Task) -> Ending:
+    """Does a task, inside a worker, and tells how it ended: an error of one run is no error of the study."""
+    with workers.at_work:
+        try:
+            return Ending(tuple(task()))
+        except (session.Interrupted, _Stopped):
+            return Ending(is_stopped=True)
+        except UsageError as error:
+            return Ending(failure=str(error))
+        except Exception as error:
+            return Ending(failure=f"{type(error).__name__}: {error}")
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error
+    """An evaluation was asked to stop."""
+
+
+def _leave_if_stopping(*_progress: int) -> None:
+    if workers.is_stopping():
+        raise _Stopped
+
+
+class _WorkerObserver(Observer):
+    """Keeps warnings for the report at the end, and stops the session when the worker has to stop."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:  # noqa: ARG002
+        """Tells the session to save and leave, in the way it knows."""
+        if workers.is_stopping():
+            signal.raise_signal(signal.SIGTERM)
+
+    def warned(self, message: str) -> None:
+        """Keeps it."""
+        self.notes.append(message)
