@@ -21,6 +21,7 @@ from rich.table import Table
 
 from vimco import __version__, data, runs, session
 from vimco.checkpoints import write_atomically
+from vimco.cli_studies import Report, RunStudy
 from vimco.config import BUDGET, RunConfig
 from vimco.errors import UsageError
 from vimco.evaluation import Evaluation, paired_comparison
@@ -217,6 +218,8 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
+    | Annotated[RunStudy, tyro.conf.subcommand("study")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
 )
 
@@ -228,6 +231,8 @@ Train models with discrete latent variables by multi-sample bounds, and compare 
   vimco train --resume RUN        go on with a run that was stopped, killed or has ended
   vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
   vimco sample RUN                a picture of samples and reconstructions, or of completions
+  vimco study [NAME]              a table or figure of the paper, computed; without a name, the list of them
+  vimco report FOLDER             tables and figures of all runs in a folder, as a page and as Markdown
   vimco data list                 the data sets
   vimco data fetch NAME           fetch a published data set, from the network or a folder
 
