@@ -26,7 +26,7 @@ from vimco.samples import AnyArray, ImportanceSamples
 class Plate(NamedTuple):
     """A plate around a site: its axis (from the right), its full size N, and the size B of the subsample in use."""
 
-    dim: int | None
+    dim: int  # 0 for a plate that is a loop and has no axis
     full_size: int
     size: int
 
@@ -89,20 +89,22 @@ def bound_scale(model: Sites, plate: str | None) -> float:
 
 
 def importance_samples(
-    model: Sites, guide: Sites, plate: str | None, sample_dim: int | None = None
+    model: Sites, guide: Sites, plate: str | None, samples: Plate | None = None
 ) -> ImportanceSamples:
     """The record of the samples in one pair of traces, of shape (K, B), or (K,) with no plate named.
 
-    `sample_dim` is the axis of the K samples where a trace holds them all; otherwise K is 1. Latents of the model that
-    the guide leaves out come from the prior: their log P stands in both fields.
+    `samples` is the axis of the K samples where a trace holds them all, the leftmost one; otherwise K is 1. Latents of
+    the model that the guide leaves out come from the prior: their log P stands in both fields.
     """
     _check(model, guide, plate)
 
     def per_example(values: AnyArray, site: Site) -> AnyArray:
-        dims = (sample_dim, None if plate is None else site.plates[plate].dim)
-        xp = array_namespace(values)
-        values = xp.sum(values, axis=tuple(axis for axis in range(-values.ndim, 0) if axis not in dims))
-        return values if sample_dim is not None else values[None]
+        kept = [*([samples] if samples else []), *([site.plates[plate]] if plate is not None else [])]
+        dims = [axis.dim for axis in kept]
+        _check_shape(site, kept, num_axes=-samples.dim if samples else None)
+        summed = tuple(dim for dim in range(-values.ndim, 0) if dim not in dims)
+        values = array_namespace(values).sum(values, axis=summed)
+        return values if samples else values[None]
 
     drawn = [*guide.values(), *(site for name, site in model.items() if not site.is_observed and name not in guide)]
     log_joint = sum(per_example(site.log_prob * site.scale, site) for site in model.values())
@@ -183,7 +185,7 @@ def _check_plates(site: Site, plate: str | None) -> None:
             "would be wrong: make it a parameter, move it into the plate, or name no plate, and the whole trace is one "
             "example."
         )
-    if plate is not None and site.plates[plate].dim is None:
+    if plate is not None and site.plates[plate].dim == 0:
         raise UsageError(
             f"Plate {plate!r} is a loop; use it as a context, `with plate:`, so that examples have an axis."
         )
@@ -193,6 +195,18 @@ def _check_plates(site: Site, plate: str | None) -> None:
                 f"Plate {name!r} subsamples {other.size} of {other.full_size}. N/B may scale the bound but not the "
                 f"log-weights: name it as the plate of the examples, plate={name!r}, or use it whole."
             )
+
+
+def _check_shape(site: Site, kept: list[Plate], num_axes: int | None) -> None:
+    shape = dict(enumerate(site.log_prob.shape, start=-site.log_prob.ndim))  # axis from the right: size
+    fits = all(axis.size < 0 or shape.get(axis.dim) == axis.size for axis in kept)  # Pyro: -1 is a plate of any size
+    if not fits or (num_axes is not None and len(shape) > num_axes):
+        expected = " and ".join(f"{axis.size} on axis {axis.dim}" for axis in kept)
+        raise UsageError(
+            f"Site {site.name!r} has the batch shape {tuple(shape.values())}, but should have {expected}: check plates "
+            "and `to_event`"
+            + ("." if num_axes is None else ", or draw the samples one by one, with vectorize_particles=False.")
+        )
 
 
 def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,258 @@
+"""VIMCO for PyTorch: multi-sample bounds of your own model, with gradients for discrete latents.
+
+    log_joint, log_proposal = ...  # log P(x, h^k) and log Q(h^k | x), of shape (K, B): samples first
+    loss = -vimco.torch.surrogate(log_joint, log_proposal).mean()
+
+Signals and estimators are those of the core, which take PyTorch tensors as they are: float32 or float64, any device,
+any shape behind the sample axis. What has parameters of its own, a learned baseline, is a `torch.nn.Module` here.
+"""
+
+from typing import Any
+
+from jaxtyping import Float
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'vimco.torch needs PyTorch, and {error.name} is not installed: pip install "vimco[torch]"', name=error.name
+    ) from None
+
+from vimco.bridges import check_estimator
+from vimco.errors import UsageError
+from vimco.estimators import RWS, VIMCO, Estimator, Naive
+from vimco.estimators.estimator import score_term, weight_term
+from vimco.samples import Estimate, ImportanceSamples
+from vimco.signals import (
+    arithmetic_mean_of_others,
+    effective_sample_size,
+    geometric_mean_of_others,
+    left_out,
+    multi_sample_bound,
+    naive_signal,
+    normalized_weights,
+    vimco_signal,
+)
+
+__all__ = [
+    "NVIL",
+    "RWS",
+    "VIMCO",
+    "BaselineNetwork",
+    "LearnedVIMCO",
+    "Naive",
+    "RunningMoments",
+    "arithmetic_mean_of_others",
+    "effective_sample_size",
+    "estimate",
+    "geometric_mean_of_others",
+    "left_out",
+    "multi_sample_bound",
+    "naive_signal",
+    "normalized_weights",
+    "surrogate",
+    "vimco_signal",
+]
+
+
+def surrogate(
+    log_joint: Tensor,
+    log_proposal: Tensor,
+    estimator: Estimator = VIMCO(),  # noqa: B008  an immutable record without state
+    *,
+    log_score: Tensor | None = None,
+) -> Float[Tensor, "*B"]:
+    """The function whose gradient estimates ∇L^K, per example (Eq. 10 with the default estimator): maximise its mean.
+
+    `log_joint` is log P(x, h^k) and `log_proposal` log Q(h^k | x), both of shape (K, *B); the surrogate has shape (*B).
+    Gradients must flow through both log-probabilities into the parameters; draw discrete latents without a gradient.
+    Where some latents are reparameterised, let the gradient flow through them, and let `log_score` be log Q of the
+    others. The value of a surrogate means nothing: report the bound, `estimate(...).bound`.
+    """
+    return estimate(log_joint, log_proposal, estimator, log_score=log_score).surrogate
+
+
+def estimate(
+    log_joint: Tensor,
+    log_proposal: Tensor,
+    estimator: Estimator = VIMCO(),  # noqa: B008  an immutable record without state
+    *,
+    log_score: Tensor | None = None,
+) -> Estimate:
+    """As `surrogate`, with all there is to log: surrogate, bound, learning signal and effective sample size."""
+    check_estimator(estimator, instead="in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO.")
+    return estimator(_samples(log_joint, log_proposal, log_score))
+
+
+def _samples(log_joint: Tensor, log_proposal: Tensor, log_score: Tensor | None) -> ImportanceSamples:
+    for name, values in (("log_proposal", log_proposal), ("log_score", log_score)):
+        if values is not None and values.shape != log_joint.shape:
+            raise UsageError(
+                f"log_joint and {name} must agree in shape, samples first: got {tuple(log_joint.shape)} and "
+                f"{tuple(values.shape)}."
+            )
+    if log_joint.ndim == 0:
+        raise UsageError("log_joint needs a sample axis: its shape is (K, ...), also for K = 1.")
+    return ImportanceSamples(log_joint, log_proposal, log_score)
+
+
+class BaselineNetwork(nn.Module):
+    """b(x): one hidden layer of tanh units over the centred observation (supplement B). It starts as the constant 0."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Float[Tensor, "D"], num_hidden: int = 100):
+        super().__init__()
+        self.register_buffer("mean", mean.detach().clone())
+        self.hidden = nn.Linear(mean.shape[0], num_hidden, dtype=mean.dtype, device=mean.device)
+        self.output = nn.Linear(num_hidden, 1, bias=False, dtype=mean.dtype, device=mean.device)
+        nn.init.xavier_uniform_(self.hidden.weight)
+        nn.init.zeros_(self.hidden.bias)
+        nn.init.zeros_(self.output.weight)
+
+    def forward(self, observation: Float[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
+        """b(x) for each example."""
+        return self.output(torch.tanh(self.hidden(observation - self.mean)))[..., 0]
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of a stream of residuals: a plain average at first, exponential with `decay` later on."""
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, decay: float = 0.8):
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("variance", torch.zeros(()))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def observe(self, residual: Float[Tensor, "..."]) -> None:
+        """Takes one more batch in. Infinite residuals (a bound of −inf) are passed over."""
+        residual = residual[torch.isfinite(residual)]
+        if residual.numel() == 0:
+            return
+        keep = torch.clamp(self.count / (self.count + 1), max=self.decay)
+        self.mean.copy_(keep * self.mean + (1 - keep) * residual.mean())
+        self.variance.copy_(keep * self.variance + (1 - keep) * residual.var(correction=0))
+        self.count.add_(1)
+
+
+class _LearnedBaseline(nn.Module):
+    """What NVIL and the learned f(x) share: a network of the data, and running moments of what it leaves over."""
+
+    def __init__(self, network: nn.Module | None, decay: float):
+        super().__init__()
+        self.network = network
+        self.moments = RunningMoments(decay)
+
+    def _prediction(self, observation: Any, log_weights: Tensor) -> Tensor:
+        if self.network is None:
+            return torch.zeros_like(log_weights[0])
+        if observation is None:
+            raise UsageError(
+                "An input-dependent baseline looks at the data: pass the observation as well, or leave its network out."
+            )
+        prediction = self.network(observation)
+        if prediction.shape != log_weights.shape[1:]:
+            raise UsageError(
+                f"The baseline's network must give one number per example, of shape {tuple(log_weights.shape[1:])}; it "
+                f"gave {tuple(prediction.shape)}."
+            )
+        return prediction
+
+
+class NVIL(_LearnedBaseline):
+    """Eq. 8: L̂ − b(x) − b multiplies every score; then variance normalisation. Any K ≥ 1.
+
+    `network` maps the observation to b(x), of shape (*B): a `BaselineNetwork`, or a module of your own; hand its
+    parameters to the optimizer. With r = L̂ − b(x), and c and v the running mean and variance of r, the signal is
+    (r − c) / max(1, √v). Exactly unbiased while max(1, √v) is 1.
+
+    In training mode each call updates c and v, after it has used them: a baseline that had seen the current samples
+    would be a bias. Call it once under `torch.no_grad()` before training, for else the first signals are as large as
+    the bound.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module | None = None,
+        *,
+        constant_baseline: bool = True,
+        variance_normalisation: bool = True,
+        decay: float = 0.8,
+    ):
+        super().__init__(network, decay)
+        self.constant_baseline = constant_baseline
+        self.variance_normalisation = variance_normalisation
+
+    def forward(
+        self,
+        log_joint: Tensor,
+        log_proposal: Tensor,
+        observation: Any = None,
+        *,
+        log_score: Tensor | None = None,
+    ) -> Estimate:
+        """The estimate; `observation` is needed with a network."""
+        samples = _samples(log_joint, log_proposal, log_score)
+        log_weights = samples.log_weights.detach()
+        bound = multi_sample_bound(log_weights)
+        residual = bound - self._prediction(observation, log_weights)
+        centred = residual - self.moments.mean if self.constant_baseline else residual
+        centred = torch.where(torch.isfinite(bound), centred, 0.0)  # all f zero: nothing to learn from
+
+        signal = centred.detach().expand(log_weights.shape)
+        scale = self.moments.variance.sqrt().clamp(min=1.0) if self.variance_normalisation else 1.0
+        of_samples = score_term(signal / scale, samples) + weight_term(log_weights, samples)
+        if self.training:
+            self.moments.observe(residual.detach())
+        return Estimate(
+            of_samples - centred**2 if self.network is not None else of_samples,
+            bound,
+            signal,
+            effective_sample_size(log_weights),
+            residual.detach(),
+        )
+
+
+class LearnedVIMCO(_LearnedBaseline):
+    """Eq. 9 with f̂ = f(x), a mapping trained to predict f(x, h). Any K ≥ 1.
+
+    log f(x) = c + b(x): `network` is b, which learns from mean_k (log f_k − log f(x))², and c is the running mean of
+    log f_k − b(x). State and first call as for `NVIL`.
+    """
+
+    def __init__(self, network: nn.Module | None = None, *, decay: float = 0.8):
+        super().__init__(network, decay)
+
+    def forward(
+        self,
+        log_joint: Tensor,
+        log_proposal: Tensor,
+        observation: Any = None,
+        *,
+        log_score: Tensor | None = None,
+    ) -> Estimate:
+        """The estimate; `observation` is needed with a network."""
+        samples = _samples(log_joint, log_proposal, log_score)
+        log_weights = samples.log_weights.detach()
+        log_f = self._prediction(observation, log_weights) + self.moments.mean
+        error = log_weights - log_f
+        signal = vimco_signal(log_weights, log_f.detach()[None])
+        of_samples = score_term(signal, samples) + weight_term(log_weights, samples)
+        of_network = torch.where(torch.isfinite(log_weights), error, 0.0).square().mean(dim=0)
+        residual = error.detach() + self.moments.mean
+        if self.training:
+            self.moments.observe(residual)
+        return Estimate(
+            of_samples - of_network if self.network is not None else of_samples,
+            multi_sample_bound(log_weights),
+            signal,
+            effective_sample_size(log_weights),
+            residual,
+        )
