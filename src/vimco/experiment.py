@@ -4,14 +4,14 @@ import enum
 import functools
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.config import MAX_SEED, RunConfig
 from vimco.data import Dataset, halves
@@ -95,25 +95,20 @@ class Experiment:
         return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
 
 
-@eqx.filter_jit  # one compilation in place of one for each operation
 def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
     """The model of a configuration with its initial parameters, for images of this mean and shape."""
+    means = (mean,) if config.task == "generative" else halves(mean, image_shape)
+    return _untrained_model(config, *(jnp.asarray(part, jnp.result_type(float)) for part in means))
+
+
+@eqx.filter_jit  # one compilation in place of one for each operation
+def _untrained_model(config: RunConfig, *means: Float[Array, "_"]) -> SigmoidBeliefNetwork:
     key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
-    dtype = jnp.result_type(float)
+    options: dict[str, Any] = {"symmetric": config.symmetric, "slice_size": config.slice_size}
     if config.task == "generative":
-        return generative_sbn(
-            key, config.layers, jnp.asarray(mean, dtype), symmetric=config.symmetric, slice_size=config.slice_size
-        )
-    context_mean, observation_mean = (jnp.asarray(half, dtype) for half in halves(mean, image_shape))
-    return structured_sbn(
-        key,
-        config.layers,
-        observation_mean,
-        context_mean,
-        proposal=config.proposal,
-        symmetric=config.symmetric,
-        slice_size=config.slice_size,
-    )
+        return generative_sbn(key, config.layers, *means, **options)
+    context_mean, observation_mean = means
+    return structured_sbn(key, config.layers, observation_mean, context_mean, proposal=config.proposal, **options)
 
 
 @functools.lru_cache  # the same object for the same configuration, so that what was compiled with it serves again

@@ -163,7 +163,7 @@ def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: I
         return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
 
     gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
-    gradient_norm = optax.global_norm(gradient)
+    gradient_norm = optax.tree.norm(gradient)
     steps, optimizer_state = trainer.optimizer.update(gradient, state.optimizer_state, trainable)
     model, estimator = eqx.combine(optax.apply_updates(trainable, steps), rest)
 
