@@ -15,6 +15,7 @@ with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surr
 """
 
 from vimco.config import RunConfig
+from vimco.diagnostics import GradientStatistics, gradient_statistics
 from vimco.errors import UsageError
 from vimco.estimators import NVIL, RWS, VIMCO, BaselineNetwork, Estimator, LearnedVIMCO, Naive, named_estimator
 from vimco.evaluation import Evaluation, evaluate
@@ -44,6 +45,7 @@ __all__ = [
     "Estimator",
     "Evaluation",
     "Examples",
+    "GradientStatistics",
     "ImportanceSamples",
     "LearnedVIMCO",
     "Naive",
@@ -56,6 +58,7 @@ __all__ = [
     "evaluate",
     "generative_sbn",
     "geometric_mean_of_others",
+    "gradient_statistics",
     "left_out",
     "load",
     "multi_sample_bound",
