@@ -148,9 +148,8 @@ class StudyDisplay(Watch):
         if task.name in self.tasks:
             self.bars.remove_task(self.tasks.pop(task.name))
         how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
-        self.bars.console.print(f"{how}: {task.name}{_came_out(task, ending)}", markup=False)
-        for note in ending.notes:
-            self.bars.console.print(f"  Note: {note}", markup=False)
+        for line in (f"{how}: {task.name}{_came_out(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
+            (self.bars.console if err.is_terminal else out).print(line, markup=False)
 
     def waited(self, running: Sequence[Task]) -> None:
         """Moves the bars, every few seconds: the run directories tell how far it is."""
@@ -192,7 +191,8 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
         result = training.result()
         state = "done" if training.is_done() else f"cut off at {result.updates:,}" if result else "missing"
         table.add_row(training.name, state, "" if state == "done" else f"about {estimates.words(left)}")
-    out.print(f"{study.title}. {study.name}: {len(trainings)} runs of {trainings[0].target:,} updates.", markup=False)
+    runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
+    out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
     _wide(out).print(table)
     num_done = sum(training.is_done() for training in trainings)
     total = estimates.words(estimates.seconds_left(trainings, workers))

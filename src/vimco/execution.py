@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from vimco import workers
 from vimco.session import collected_signals
@@ -34,6 +34,7 @@ class Watch:
         """Some time has passed."""
 
 
+@runtime_checkable  # for beartype, in the tests
 class Workers(Protocol):
     """Where tasks are worked on: `workers.LocalWorkers`, or a cluster's executor in the same clothes."""
 

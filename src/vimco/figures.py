@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 STYLE: Any = {
     "font.size": 9,
@@ -32,7 +33,7 @@ class Curve(NamedTuple):
 
     label: str
     group: str
-    points: Sequence[tuple[float, float]]  # update, value
+    points: Sequence[tuple[int, float]]  # update, value
     colour: str
     line: str = "-"
 
@@ -82,7 +83,8 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
             axes.set_title(title)
             _count_updates(axes)
             for curve in curves:
-                axes.plot(*zip(*curve.points, strict=True), curve.line, color=curve.colour, label=curve.label)
+                marker = "." if len(curve.points) < 5 else ""  # too short for a line to be seen
+                axes.plot(*zip(*curve.points, strict=True), curve.line + marker, color=curve.colour, label=curve.label)
             if curves:
                 _legend(axes, curves)
             else:
@@ -90,6 +92,9 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
                 axes.set_yticks([])
             if is_logarithmic:
                 axes.set_yscale("log")
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter(NullFormatter())
         row[0].set_ylabel(quantity)
         everything = [curve for curves in contents.values() for curve in curves]
         if everything and not is_logarithmic:
@@ -140,8 +145,8 @@ def _style() -> Any:
 
 def _count_updates(axes: Any) -> None:
     axes.set_xlabel("updates")
-    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter(lambda update, _: f"{update:,.0f}")
 
 
 def _legend(axes: Any, curves: Sequence[Curve]) -> None:

@@ -3,8 +3,9 @@
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from vimco import runs, session, workers
 from vimco.config import RunConfig
@@ -13,6 +14,20 @@ from vimco.results import Result, chosen
 from vimco.runs import Weights
 from vimco.session import Observer
 from vimco.studies import digest, distinct_cells, label, run_name
+
+
+@runtime_checkable  # for beartype, in the tests
+class Task(Protocol):
+    """Something to be done by a worker."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        ...
+
+    def __call__(self) -> list[str]:
+        """Does it, and returns notes for the person."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,8 @@ class Training:
         elif digest(result.run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
         else:
-            session.resume(self.path, observer, updates=self.target)
+            done = runs.latest_checkpoint(self.path)[1]["update"] if runs.has_checkpoint(self.path) else 0
+            session.resume(self.path, observer, updates=max(self.target, done))
         return observer.notes
 
 
@@ -61,22 +77,20 @@ class Evaluating:
 
     path: Path
     num_samples: int
-    weights: Weights
+    weights: tuple[Weights, ...]  # in one task, since they are recorded in one file
 
     @property
     def name(self) -> str:
         """What a person calls it."""
-        return f"evaluation of {self.path.name} ({self.weights})"
+        return f"evaluation of {self.path.name}"
 
     def __call__(self) -> list[str]:
         """Evaluates, and records it."""
         run = runs.load(self.path)
-        evaluation = run.evaluate(self.num_samples, weights=self.weights, progress=_leave_if_stopping)
-        run.record_evaluation(evaluation, "test", self.weights, seed=0)
+        for weights in self.weights:
+            evaluation = run.evaluate(self.num_samples, weights=weights, progress=_leave_if_stopping)
+            run.record_evaluation(evaluation, "test", weights, seed=0)
         return []
-
-
-Task = Training | Evaluating
 
 
 def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
@@ -87,15 +101,14 @@ def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]
 def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Evaluating]:
     """What is still to be measured: the chosen run of each cell and seed, with raw and with averaged parameters."""
     results = [result for training in trainings if training.is_done() and (result := training.result()) is not None]
-    due = []
-    for cell in distinct_cells(result.run.config for result in results):
-        weights: Weights
-        for weights in ("best", "best-average"):
-            for result in chosen(results, cell, weights):
-                record = result.evaluation(num_samples, weights)
-                if record is None or record.get("update") != result.run.update_of(weights):
-                    due.append(Evaluating(result.run.path, num_samples, weights))
-    return due
+    due: dict[Path, tuple[Weights, ...]] = {}
+    kinds: tuple[Weights, ...] = ("best", "best-average")
+    for cell, weights in product(distinct_cells(result.run.config for result in results), kinds):
+        for result in chosen(results, cell, weights):
+            record = result.evaluation(num_samples, weights)
+            if record is None or record.get("update") != result.run.update_of(weights):
+                due[result.run.path] = (*due.get(result.run.path, ()), weights)
+    return [Evaluating(path, num_samples, weights) for path, weights in due.items()]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vimco import __version__
 from vimco.checkpoints import write_atomically
@@ -109,7 +110,7 @@ def _others(results: Sequence[Result]) -> list[Block]:
 
 
 def _runs(results: Sequence[Result], problems: Sequence[str]) -> list[Block]:
-    headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "test NLL")
+    headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
     blocks: list[Block] = [
         Table("Every run", headings, tuple(map(_row, results)), prose=frozenset({0, 1, 6})),
         Text("Each run below opens to its commands. The full configurations are in runs.json."),
@@ -123,11 +124,7 @@ def _row(result: Result) -> tuple[Entry, ...]:
     departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
     layers = "-".join(map(str, config.layers))
     best = result.best()
-    evaluations = [
-        f"{minus(e['negative_log_likelihood'])} ± {e['standard_error']:.2f} "
-        f"({e['split']}, K = {e['num_samples']}, {e['weights']})"
-        for e in result.summary.get("evaluations", [])
-    ]
+    evaluations = result.summary.get("evaluations", [])
     return (
         Entry(result.name, anchor=anchor(result)),
         Entry(title_of_cell(Cell.of(config)), "; ".join(filter(None, (f"{config.task} {layers}", departures)))),
@@ -135,8 +132,15 @@ def _row(result: Result) -> tuple[Entry, ...]:
         Entry(str(config.seed)),
         Entry(f"{result.updates:,}", "" if result.is_finished else "not finished"),
         Entry(minus(best[1]), f"at {best[0]:,}") if best else Entry("none yet", is_missing=True),
-        Entry(evaluations[0], "; ".join(evaluations[1:])) if evaluations else Entry("not evaluated", is_missing=True),
+        _likelihoods(evaluations) if evaluations else Entry("not evaluated", is_missing=True),
     )
+
+
+def _likelihoods(evaluations: Sequence[dict[str, Any]]) -> Entry:
+    values = [f"{minus(e['negative_log_likelihood'])} ± {e['standard_error']:.2f}" for e in evaluations]
+    kinds = [f"{e['split']}, K = {e['num_samples']}, {e['weights']} weights" for e in evaluations]
+    rest = [f"{value} ({kind})" for value, kind in zip(values[1:], kinds[1:], strict=True)]
+    return Entry(values[0], "; ".join([kinds[0], *rest]))
 
 
 def _commands(result: Result) -> Commands:

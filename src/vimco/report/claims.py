@@ -48,7 +48,12 @@ def claims_section(results: Sequence[Result]) -> Section:
         "claims",
         "The paper's claims, one by one",
         (
-            Table("Claims", ("claim", "here", "by these numbers"), tuple(rows), prose=frozenset({0, 2})),
+            Table(
+                "What the paper says, and what was seen here",
+                ("claim", "here", "by these numbers"),
+                tuple(rows),
+                prose=frozenset({0, 2}),
+            ),
             Text(
                 "Bounds are those of the validation set with the training K, the best up to the last update that all "
                 "compared runs have reached. Likelihoods are compared between runs of equal length only. One seed can "

@@ -13,7 +13,7 @@ from vimco.report.tables import MEANS_TITLES, PROPOSALS, TITLES, generative
 from vimco.results import Result, chosen
 from vimco.studies import MEANS, STUDIES, Cell
 
-Points = list[tuple[float, float]]
+Points = list[tuple[int, float]]  # update, value
 
 OF_BOUNDS = (
     "The bound on the validation set with the training K (in brackets), against parameter updates; for each curve the "

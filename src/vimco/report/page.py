@@ -14,7 +14,7 @@ STYLE = """
   --rule: #36404f; --accent: #7fbdf5; --best: #1d3b2a; } }
 * { box-sizing: border-box; }
 html { scroll-behavior: smooth; }
-body { margin: 0 auto; padding: 2.5rem 1.25rem 5rem; max-width: 62rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; padding: 2.5rem 1.25rem 5rem; max-width: 74rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.6 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 1rem; letter-spacing: -0.01em; }
 h2 { font-size: 1.3rem; line-height: 1.3; margin: 3.5rem 0 0.75rem; padding-top: 0.75rem;
@@ -27,20 +27,20 @@ li { margin: 0.2rem 0; max-width: 46rem; }
 .scroll { overflow-x: auto; margin: 1.25rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: 0.5rem; }
-th, td { padding: 0.45rem 0.9rem; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule);
+th, td { padding: 0.45rem 0.8rem; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
 thead th { border-bottom: 2px solid var(--rule); font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; padding-left: 0.4rem; }
 tbody th { font-weight: 500; }
 td small, th small { display: block; color: var(--quiet); font-size: 0.78rem; line-height: 1.35; font-weight: 400; }
 .borrowed { color: var(--quiet); background: var(--tint); }
-.prose { white-space: normal; text-align: left; overflow-wrap: anywhere; min-width: 9rem; }
+.prose { white-space: normal; text-align: left; overflow-wrap: anywhere; min-width: 12rem; }
 .best { background: var(--best); }
 .missing { color: var(--quiet); font-style: italic; }
 :target { outline: 2px solid var(--accent); outline-offset: -2px; }
 figure { margin: 1.5rem 0; }
-figure img { display: block; width: 100%; height: auto; padding: 0.75rem; background: #ffffff; border-radius: 0.5rem;
-  border: 1px solid var(--rule); }
+figure img { display: block; max-width: 100%; height: auto; padding: 0.75rem; background: #ffffff;
+  border-radius: 0.5rem; border: 1px solid var(--rule); }
 figcaption { color: var(--quiet); font-size: 0.9rem; margin-top: 0.5rem; max-width: 46rem; }
 details { margin: 0.3rem 0; border: 1px solid var(--rule); border-radius: 0.4rem; padding: 0.35rem 0.8rem; }
 summary { cursor: pointer; overflow-wrap: anywhere; }

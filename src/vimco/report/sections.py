@@ -26,7 +26,7 @@ def study_section(study: Study, results: Sequence[Result]) -> Section:
         return Section(study.name, study.title, (Text(f"Not run. The command is: vimco study {study.name}"),))
     blocks = SHOWN[study.name](results)
     if missing:
-        blocks.append(Text(f"Not run: {'; '.join(map(title_of_cell, missing))}."))
+        blocks.append(Text(f"Not run: {_listed(missing)}."))
     return Section(study.name, study.title, tuple(blocks))
 
 
@@ -34,3 +34,11 @@ def title_of_cell(cell: Cell) -> str:
     """What a person calls it."""
     proposal = f", {cell.proposal} proposal" if cell.task == "structured" else ""
     return f"{TITLES[cell.estimator]}, K = {cell.num_samples}{proposal}"
+
+
+def _listed(cells: Sequence[Cell]) -> str:
+    sizes: dict[str, list[str]] = {}
+    for cell in cells:
+        proposal = f", {cell.proposal} proposal" if cell.task == "structured" else ""
+        sizes.setdefault(f"{TITLES[cell.estimator]}{proposal}", []).append(str(cell.num_samples))
+    return "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())

@@ -131,7 +131,7 @@ def _tables(
         blocks.append(
             Table(
                 f"Negative log-likelihood of the test set in nats: {parameters}, {num_samples} samples an image",
-                (*headings, *(f"{headings[i + 1]}, paper" for i in columns)),
+                (*headings, *(f"{headings[i + 1].removesuffix(' (wake)')}, paper" for i in columns)),
                 tuple(body),
                 frozenset(range(len(headings), len(headings) + len(columns))),
             )
@@ -153,9 +153,12 @@ def _entry(results: Sequence[Result], cell: Cell, value: Number | None, weights:
         update, bound = best[0].best(weights) or (0, 0.0)
         detail = f"{short_count(best[0].updates)} updates, validation bound {minus(bound)} at {short_count(update)}"
         return Entry("not evaluated", detail, is_missing=True, links_to=anchor(best[0]))
-    if on_protocol(results, cell) and weights == "best":
-        return Entry("in training", "no validation yet", is_missing=True)
-    return Entry("not run", is_missing=True)
+    runs = on_protocol(results, cell)
+    if not runs:
+        return Entry("not run", is_missing=True)
+    if weights == "best-average" and not any(result.run.config.averaging for result in runs):
+        return Entry("not kept", is_missing=True)
+    return Entry("in training", "no validation yet", is_missing=True)
 
 
 def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:

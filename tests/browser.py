@@ -1,0 +1,118 @@
+"""A real browser, headless, driven over a pipe by its debugging protocol: no driver program and no library."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+SECONDS = 60
+
+
+def browser_program() -> str | None:
+    """Chromium, under the names that it goes by."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Page:
+    """One open page: what it says on its console, what it loads, and what scripts see in it."""
+
+    def __init__(self, to_browser: int, from_browser: int):
+        self._out, self._in = to_browser, from_browser
+        self._buffer, self._numbers = b"", itertools.count(1)
+        self.events: list[dict] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, path: Path) -> None:
+        """Goes to a file, and waits until it is loaded."""
+        self._call("Page.navigate", url=path.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+
+    def value(self, script: str):
+        """What a JavaScript expression evaluates to."""
+        answer = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def complaints(self) -> list[dict]:
+        """Errors and warnings on the console, exceptions, and failed loads."""
+        self.value("new Promise(done => setTimeout(done, 100))")  # lets late ones arrive
+        return [
+            event
+            for event in self.events
+            if event["method"] in ("Runtime.exceptionThrown", "Network.loadingFailed")
+            or (event["method"] == "Log.entryAdded" and event["params"]["entry"]["level"] in ("error", "warning"))
+            or (event["method"] == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "warning"))
+        ]
+
+    def requests(self) -> list[str]:
+        """Every address that was asked for."""
+        sent = [event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in sent]
+
+    def _call(self, method: str, **params) -> dict:
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        if hasattr(self, "_session"):
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _receive(self) -> dict:
+        while b"\0" not in self._buffer:
+            content = os.read(self._in, 1 << 16)
+            assert content, "the browser has gone"
+            self._buffer += content
+        text, self._buffer = self._buffer.split(b"\0", 1)
+        message = json.loads(text)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+
+@contextlib.contextmanager
+def open_page(program: str, profile: Path) -> Iterator[Page]:
+    """A browser with one empty page, its profile in a folder of its own; ended in any case."""
+    to_browser, from_browser = os.pipe(), os.pipe()
+    options = [
+        "--headless",
+        "--no-sandbox",  # it refuses to run as root otherwise, as in a container
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        f"--user-data-dir={profile}",
+        "--remote-debugging-pipe",
+    ]
+    # The protocol is spoken on the descriptors 3 and 4, which the shell puts in place.
+    script = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
+    process = subprocess.Popen(
+        ["bash", "-c", script, program, *options],
+        pass_fds=(to_browser[0], from_browser[1]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(to_browser[0])
+    os.close(from_browser[1])
+    try:
+        yield Page(to_browser[1], from_browser[0])
+    finally:
+        os.close(to_browser[1])
+        os.close(from_browser[0])
+        process.terminate()
+        try:
+            process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,76 @@
+"""Run directories as training leaves them, written in an instant: what a report reads, without the training."""
+
+import json
+import math
+from pathlib import Path
+
+from vimco.config import RunConfig
+from vimco.figures import figure_bytes, image_grid
+from vimco.studies import run_name
+
+ENVIRONMENT = {"python": "3.11", "vimco": "0.1.0", "jaxlib": "0.10.0", "cpu": "a processor", "threads": 1}
+
+
+def recorded_run(
+    folder: Path,
+    config: RunConfig,
+    *,
+    name: str | None = None,
+    bound: float = -100.0,
+    signal: float = 2.0,
+    likelihood: float | None = None,
+    num_samples: int = 1000,
+    is_finished: bool = True,
+    average: float | None = None,
+) -> Path:
+    """A run whose validation bound rises to `bound`; `likelihood` is its evaluation, `average` that of the average."""
+    path = folder / (name or run_name(config))
+    path.mkdir(parents=True)
+    data = {"name": Path(config.data).stem, "checksum": "0" * 64, "image_shape": [8, 8]}
+    record = {"config": config.to_json(), "environment": ENVIRONMENT, "data": data}
+    (path / "config.json").write_text(json.dumps(record))
+    updates, lines = config.updates or 1000, []
+    for i in range(1, 21):
+        line = {
+            "update": i * updates // 20,
+            "train_bound": bound - 60 * math.exp(-i / 3),
+            "signal_rms": signal * (1 + math.exp(-i / 5)),
+            "updates_per_second": 100.0,
+            "seconds": i * 5.0,
+        }
+        if i % 2 == 0:
+            line["validation_bound"] = bound - 60 * (math.exp(-i / 3) - math.exp(-20 / 3))
+            if average is not None:
+                line["average_validation_bound"] = line["validation_bound"] + 0.5
+        lines.append(json.dumps(line) + "\n")
+    (path / "metrics.jsonl").write_text("".join(lines))
+    if not is_finished:
+        return path
+    evaluations = [
+        {
+            "split": "test",
+            "weights": weights,
+            "seed": 0,
+            "update": updates,
+            "num_samples": num_samples,
+            "num_examples": 200,
+            "negative_log_likelihood": value,
+            "standard_error": 0.25,
+            "monte_carlo_error": 0.01,
+            "effective_sample_size": 7.5,
+        }
+        for weights, value in (("best", likelihood), ("best-average", average))
+        if value is not None
+    ]
+    best = {"update": updates, "validation_bound": bound}
+    summary = {"updates": updates, "minutes": 1.0, "best": best, "best_average": None, "note": ""}
+    (path / "summary.json").write_text(json.dumps({**summary, "evaluations": evaluations}))
+    images = {"data": image_grid_rows(0), "completions 1": image_grid_rows(1)}
+    (path / "samples.png").write_bytes(figure_bytes(image_grid(images, (8, 8))))
+    return path
+
+
+def image_grid_rows(phase: int):
+    import numpy as np
+
+    return (np.indices((4, 64)).sum(axis=0) + phase) % 3 / 2

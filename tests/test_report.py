@@ -1,0 +1,267 @@
+"""What a report says about runs: which are chosen, what stands in the tables, what is missing. Nothing trains here."""
+
+import dataclasses
+import json
+import re
+import shlex
+
+import pytest
+import tyro
+from recorded import recorded_run
+
+from vimco import cli
+from vimco.config import RunConfig
+from vimco.errors import UsageError
+from vimco.report import paper, write_report
+from vimco.report.assembly import report
+from vimco.report.claims import CLAIMS
+from vimco.report.document import Picture, Table, Text, markdown
+from vimco.report.sections import study_section
+from vimco.report.tables import generative, short_count
+from vimco.results import chosen, collected, number
+from vimco.studies import STUDIES, Cell, command
+
+UPDATES = 2000
+
+
+def run_of(estimator, K, rate=1e-3, seed=0, **changes):
+    config = RunConfig(data="binarized-mnist", estimator=estimator, num_samples=K, learning_rate=rate, seed=seed)
+    return dataclasses.replace(config, updates=UPDATES, **changes)
+
+
+def results_in(folder):
+    results, problems = collected([folder])
+    assert problems == []
+    return results
+
+
+def table_of(name, folder, which=0):
+    """A study's table as a mapping from (row's heading, column's heading) to its entry."""
+    section = study_section(STUDIES[name], results_in(folder))
+    table = [block for block in section.blocks if isinstance(block, Table)][which]
+    return {
+        (row[0].text, heading): entry
+        for row in table.rows
+        for heading, entry in zip(table.headings[1:], row[1:], strict=True)
+    }
+
+
+def test_the_rate_is_chosen_by_validation_not_by_likelihood(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 2, 3e-4), bound=-101, likelihood=90.0)
+    recorded_run(tmp_path, run_of("vimco", 2, 1e-3), bound=-100, likelihood=92.0)
+    entry = table_of("table-1", tmp_path)["2", "VIMCO"]
+    assert entry.text == "92.00 ± 0.25"
+    assert entry.detail == "2k updates, rate 0.001"
+
+
+def test_the_paper_stands_beside_and_the_lowest_of_a_row_is_marked(tmp_path):
+    for estimator, value in (("vimco", 93.0), ("nvil", 92.0), ("rws", 94.0)):
+        recorded_run(tmp_path, run_of(estimator, 5), likelihood=value)
+    table = table_of("table-1", tmp_path)
+    assert {column for (row, column), entry in table.items() if row == "5" and entry.is_best} == {
+        "NVIL",
+        "VIMCO, paper",
+    }
+    assert [table["5", f"{name}, paper"].text for name in ("VIMCO", "NVIL", "RWS")] == ["92.8", "93.7", "93.4"]
+    assert table["1", "VIMCO"].text == "–"  # VIMCO has no K = 1
+
+
+def test_what_is_missing_is_said(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 2), bound=-99.5)
+    recorded_run(tmp_path, run_of("nvil", 2), is_finished=False)
+    table = table_of("table-1", tmp_path)
+    assert table["2", "VIMCO"].text == "not evaluated"
+    assert "validation bound −99.50 at 2k" in table["2", "VIMCO"].detail
+    assert table["2", "NVIL"].text == "not evaluated"
+    assert table["2", "RWS (wake)"].text == "not run"
+    section = study_section(STUDIES["table-1"], results_in(tmp_path))
+    assert (
+        Text("Not run: NVIL, K = 1, 5, 10, 50; VIMCO, K = 5, 10, 50; RWS (wake), K = 2, 5, 10, 50.") in section.blocks
+    )
+    assert "Not run" in study_section(STUDIES["figure-2"], results_in(tmp_path)).blocks[0].text
+
+
+def test_several_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
+    for seed, value in enumerate((90.0, 91.0, 95.0)):
+        recorded_run(tmp_path, run_of("vimco", 10, seed=seed), likelihood=value)
+    value = number(results_in(tmp_path), generative("vimco", 10), 1000)
+    assert value.value == pytest.approx(92.0)
+    assert value.standard_error == pytest.approx((7 / 3) ** 0.5)  # variance (4 + 1 + 9) / 2 = 7, over 3 seeds
+    assert "3 seeds" in table_of("table-1", tmp_path)["10", "VIMCO"].detail
+
+
+def test_averaged_parameters_have_a_table_of_their_own(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5, averaging=0.999), likelihood=93.0, average=92.4)
+    recorded_run(tmp_path, run_of("nvil", 5), likelihood=94.0)
+    raw, averaged = table_of("table-1", tmp_path), table_of("table-1", tmp_path, which=1)
+    assert raw["5", "VIMCO"].text == "93.00 ± 0.25"
+    assert averaged["5", "VIMCO"].text == "92.40 ± 0.25"
+    assert averaged["5", "NVIL"].text == "not kept"
+
+
+def test_structured_likelihoods_are_those_of_two_layers_and_a_hundred_samples(tmp_path):
+    changes = {"task": "structured", "layers": (200, 200), "proposal": "prior"}
+    recorded_run(tmp_path, run_of("vimco", 20, **changes), likelihood=57.0, num_samples=100)
+    recorded_run(tmp_path, run_of("vimco", 20, **{**changes, "proposal": "learned"}), likelihood=47.0, num_samples=1000)
+    table = table_of("structured-nll", tmp_path)
+    assert table["samples from the prior", "VIMCO"].text == "57.00 ± 0.25"
+    assert table["samples from a learned proposal", "VIMCO"].text == "not evaluated"  # not with 100 samples
+    assert table["samples from a learned proposal", "VIMCO, paper"].text == "46.1"
+
+
+def test_runs_off_the_protocol_are_shown_apart(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5, clip=1.0), likelihood=80.0)
+    results = results_in(tmp_path)
+    assert chosen(results, Cell.of(results[0].run.config)) == []
+    document = report(results)
+    (others,) = [section for section in document.sections if section.anchor == "other-runs"]
+    assert isinstance(others.blocks[-1], Picture)
+    assert "clip 1.0" in markdown(document)
+
+
+def test_a_run_in_training_is_shown_as_far_as_it_is(tmp_path):
+    path = recorded_run(tmp_path, run_of("vimco", 5), is_finished=False)
+    (path / "metrics.jsonl").write_text("")
+    assert table_of("table-1", tmp_path)["5", "VIMCO"].text == "in training"
+    text = markdown(report(results_in(tmp_path)))
+    assert "none yet" in text
+    assert "not finished" in text
+
+
+def test_the_same_runs_give_the_same_bytes_and_are_not_touched(tmp_path):
+    for config in STUDIES["figure-3"].adjusted(updates=UPDATES, rates=[1e-3]):
+        recorded_run(tmp_path / "runs", config, likelihood=92.0)
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    for name in ("one", "two"):
+        write_report([tmp_path / "runs"], tmp_path / name)
+    written = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    assert {"results.md", "index.html", "runs.json", "figures/figure-1.svg", "figures/figure-3.svg"} <= {
+        str(path) for path in written
+    }
+    for path in written:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
+    assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+
+
+def test_the_text_links_to_files_that_exist_and_names_no_folder_of_this_machine(tmp_path):
+    for config in STUDIES["figure-3"].adjusted(updates=UPDATES, rates=[1e-3]):
+        recorded_run(tmp_path / "runs", config, likelihood=92.0)
+    text_file, page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = text_file.read_text()
+    pictures = re.findall(r"\]\((figures/[^)]+)\)", text)
+    assert len(pictures) == 4  # figures 1 and 3, the means (two of its runs are these), samples
+    assert all((tmp_path / "report" / picture).exists() for picture in pictures)
+    anchors = set(re.findall(r'<a id="([^"]+)">', text))
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+    for content in (text, page.read_text(), (tmp_path / "report" / "runs.json").read_text()):
+        assert str(tmp_path) not in content
+
+
+def test_two_data_sets_are_kept_apart(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5), likelihood=92.0)
+    recorded_run(tmp_path, run_of("vimco", 5, data="mnist"), likelihood=70.0)
+    document = report(results_in(tmp_path))
+    titles = [section.title for section in document.sections if "Table 1" in section.title]
+    assert [title.split("(")[-1] for title in titles] == ["binarized-mnist)", "mnist)"]
+    assert len({section.anchor for section in document.sections}) == len(document.sections)
+    assert len({picture.file for picture in document.pictures}) == len(document.pictures)
+
+
+def test_numbers_carry_the_commands_that_repeat_them(tmp_path):
+    config = run_of("nvil", 10, seed=3, averaging=0.99)
+    recorded_run(tmp_path, config, likelihood=92.0)
+    text = markdown(report(results_in(tmp_path)))
+    train, evaluate = [line for line in text.splitlines() if line.startswith("vimco ")]
+    parsed = tyro.cli(cli.Train, args=shlex.split(train)[2:])
+    assert parsed.config == config
+    assert tyro.cli(cli.Evaluate, args=shlex.split(evaluate)[2:]).num_samples == 1000
+    assert evaluate.split()[2] == str(parsed.output)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(),
+        RunConfig(symmetric=True, layers=(3, 4), schedule="cosine", schedule_updates=7, clip=0.5, epochs=1.5),
+        RunConfig(task="structured", proposal="prior", data="a file.npz", binarize=3, minutes=2.0, precision="float64"),
+    ],
+)
+def test_a_command_gives_its_configuration_back(config):
+    words = shlex.split(command(config, "somewhere else"))
+    assert words[:2] == ["vimco", "train"]
+    parsed = tyro.cli(cli.Train, args=words[2:])
+    assert (parsed.config, str(parsed.output)) == (config, "somewhere else")
+
+
+def test_records_for_programs_hold_configuration_and_summary(tmp_path):
+    path = recorded_run(tmp_path / "runs", run_of("rws", 2), likelihood=94.0)
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    record = json.loads((tmp_path / "report" / "runs.json").read_text())[path.name]
+    assert RunConfig.from_json(record["config"]) == run_of("rws", 2)
+    assert record["summary"]["evaluations"][0]["negative_log_likelihood"] == 94.0
+
+
+def test_folders_without_runs_and_damaged_ones_are_told(tmp_path):
+    with pytest.raises(UsageError, match="no run in"):
+        write_report([tmp_path], tmp_path / "report")
+    with pytest.raises(UsageError, match="not a folder"):
+        write_report([tmp_path / "nowhere"], tmp_path / "report")
+    recorded_run(tmp_path, run_of("vimco", 2), likelihood=93.0)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    _, page, problems = write_report([tmp_path], tmp_path / "report")
+    assert len(problems) == 1
+    assert "Could not be read" in page.read_text()
+
+
+def test_a_folder_given_twice_counts_once(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 2), name="mine")
+    assert len(collected([tmp_path, tmp_path / "mine"])[0]) == 1
+
+
+def verdict(statement, folder):
+    (claim,) = [claim for claim in CLAIMS if statement in claim.statement]
+    return claim.check(results_in(folder)).verdict
+
+
+@pytest.mark.parametrize(("last", "expected"), [(91.0, "seen"), (93.5, "not seen"), (None, "not yet")])
+def test_a_claim_about_likelihoods(tmp_path, last, expected):
+    for K, value in ((2, 94.0), (5, 93.0), (10, 92.0), (50, last)):
+        recorded_run(tmp_path, run_of("vimco", K), likelihood=value)
+    assert verdict("VIMCO improves with every increase", tmp_path) == expected
+
+
+def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
+    recorded_run(tmp_path, run_of("nvil", 10), likelihood=93.0)
+    recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=100), likelihood=96.0)
+    assert verdict("markedly worse at K = 50", tmp_path) == "not yet"
+
+
+@pytest.mark.parametrize(("nvil", "expected"), [(3.0, "seen"), (1.1, "not seen")])
+def test_a_claim_about_the_learning_signal(tmp_path, nvil, expected):
+    recorded_run(tmp_path, run_of("vimco", 10), signal=1.0)
+    recorded_run(tmp_path, run_of("nvil", 10), signal=nvil)
+    assert verdict("about 3 times smaller", tmp_path) == expected
+
+
+def test_curves_are_compared_where_all_of_them_have_been(tmp_path):
+    """VIMCO is far ahead only because its run is longer; up to the common update it is behind."""
+    changes = {"task": "structured", "proposal": "prior"}
+    for K in (20, 50):
+        recorded_run(tmp_path, dataclasses.replace(run_of("vimco", K, **changes), updates=40_000), bound=-60)
+        recorded_run(tmp_path, run_of("nvil", K, **changes), bound=-70)
+    assert verdict("VIMCO is ahead of NVIL at K = 20", tmp_path) == "not yet"  # no point of VIMCO's is that early
+    for path in tmp_path.glob("*nvil*"):
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps({**line, "update": 4 * line["update"]}) + "\n" for line in lines)
+        (path / "metrics.jsonl").write_text(text)
+    assert verdict("VIMCO is ahead of NVIL at K = 20", tmp_path) == "not seen"
+
+
+def test_the_paper_has_a_number_for_every_cell_of_its_table():
+    assert {generative(*key) for key in paper.TABLE_1} == set(STUDIES["table-1"].cells)
+
+
+@pytest.mark.parametrize(("count", "text"), [(200_000, "200k"), (1_500_000, "1.5M"), (2_025, "2,025"), (40, "40")])
+def test_counts_are_shortened_where_nothing_is_lost(count, text):
+    assert short_count(count) == text
