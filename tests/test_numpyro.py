@@ -6,6 +6,8 @@ place of the sampler, so expectations are sums.
 
 import copy
 import itertools
+import runpy
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -645,3 +647,10 @@ def test_mutable_state_is_refused():
     state = svi.init(KEY)
     with pytest.raises(vimco.UsageError, match="mutable state"):
         svi.update(state)
+
+
+def test_the_example_makes_its_point(capsys):
+    path = Path(__file__).parent.parent / "examples" / "numpyro_discrete.py"
+    bounds = runpy.run_path(str(path))["main"](num_updates=400)
+    assert bounds["vimco"] > bounds["RenyiELBO(alpha=0)"] + 20
+    assert "vimco" in capsys.readouterr().out
