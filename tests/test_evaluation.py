@@ -1,0 +1,209 @@
+"""Bounds and likelihoods: in slices as in one piece, against enumeration, and with honest errors."""
+
+import dataclasses
+import itertools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from vimco.errors import UsageError
+from vimco.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_comparison
+from vimco.models import generative_sbn
+from vimco.samples import Batch, Examples, ImportanceSamples
+
+N, D = 250, 5
+
+
+def pixels(number=N, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).integers(0, 2, (number, D)), jnp.uint8)
+
+
+def tiny_model():
+    return generative_sbn(jax.random.key(0), (2, 3), jnp.full(D, 0.5, jnp.result_type(float)))
+
+
+class AnyModel:
+    """A user's own: f(x, h) = exp(h), h ~ N(0, scale²). No module, no tree, nothing but the one method."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def importance_samples(self, key, batch, num_samples):
+        h = self.scale * jax.random.normal(key, (num_samples, len(batch.observation)))
+        return ImportanceSamples(h, jnp.zeros_like(h))
+
+
+@dataclasses.dataclass
+class UnhashableModel(AnyModel):
+    scale: float
+
+
+class ModelOfArrays(eqx.Module):
+    """The same as a tree of arrays, which is compiled once."""
+
+    scale: jax.Array
+    importance_samples = AnyModel.importance_samples
+
+
+# In slices, and as a whole
+
+
+@pytest.mark.parametrize("K", [1, 2 * BLOCK + 20])
+def test_slices_make_no_difference(float64, K):
+    """All log-weights at once, drawn with the keys of each slice of examples and block of samples; 250 examples are
+    more than one slice from K = 50 on, and the last slice is not full."""
+    model, examples, key = tiny_model(), Examples(pixels()), jax.random.key(3)
+    size = min(N, ROWS // min(K, BLOCK))
+    assert (size < N) == (K >= BLOCK)
+    draw = eqx.filter_jit(lambda key, batch, number: model.importance_samples(key, batch, number).log_weights)
+    columns = []
+    for i in range(math.ceil(N / size)):
+        rows = jnp.arange(i * size, (i + 1) * size) % N
+        blocks = [min(BLOCK, K - start) for start in range(0, K, BLOCK)]
+        columns.append(
+            np.concatenate(
+                [
+                    draw(
+                        jax.random.fold_in(jax.random.fold_in(key, i), j),
+                        examples.batch(rows, jnp.dtype(float)),
+                        number,
+                    )
+                    for j, number in enumerate(blocks)
+                ]
+            )
+        )
+    log_weights = np.concatenate(columns, axis=1)[:, :N]
+    assert log_weights.shape == (K, N)
+
+    evaluation = evaluate(model, examples, key, K)
+    weights = np.exp(log_weights - log_weights.max(axis=0))
+    np.testing.assert_allclose(evaluation.bound, logsumexp(log_weights, axis=0) - np.log(K), rtol=1e-12)
+    np.testing.assert_allclose(
+        evaluation.effective_sample_size, weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0), rtol=1e-12
+    )
+    assert evaluation.mean_bound == pytest.approx(np.mean(evaluation.bound), abs=1e-12)
+    assert evaluation.negative_log_likelihood == -evaluation.mean_bound
+    assert evaluation.standard_error == pytest.approx(evaluation.bound.std(ddof=1) / N**0.5, rel=1e-12)
+    if K > 1:
+        # The sample variance of the mean weight, relative to its square.
+        variance = weights.var(axis=0, ddof=1) / K / weights.mean(axis=0) ** 2
+        np.testing.assert_allclose(evaluation.variance, variance, rtol=1e-9, atol=1e-14)
+        assert evaluation.monte_carlo_error == pytest.approx(variance.sum() ** 0.5 / N, rel=1e-9)
+
+
+def test_progress_is_told_to_the_end():
+    seen = []
+    evaluate(AnyModel(1.0), Examples(pixels(450)), jax.random.key(0), BLOCK, lambda *counts: seen.append(counts))
+    assert seen == [(200, 450), (400, 450), (450, 450)]
+
+
+# Likelihoods
+
+
+def test_many_samples_give_the_likelihood(float64):
+    """Against the sum over all 2⁵ states of the latents: minus the bound is a little too large, never too small."""
+    model, x = tiny_model(), np.array(list(itertools.product((0, 1), repeat=D)), np.uint8)
+    latents = np.array(list(itertools.product((0.0, 1.0), repeat=5)))  # (32, 5): a (2, 3) network
+    batch = Batch(jnp.asarray(x, jnp.float64))
+    states = tuple(
+        jnp.broadcast_to(part[:, None, :], (32, len(x), part.shape[1])) for part in (latents[:, :2], latents[:, 2:])
+    )
+    log_joint = eqx.filter_jit(model.weighted)(states, batch).log_joint
+    exact = logsumexp(log_joint, axis=0)
+    assert np.exp(exact).sum() == pytest.approx(1, abs=1e-9)  # a distribution over all x
+
+    few, many = (evaluate(model, Examples(jnp.asarray(x)), jax.random.key(1), K) for K in (2, 2000))
+    assert abs(many.mean_bound - exact.mean()) < 4 * many.monte_carlo_error < 0.05
+    assert few.mean_bound < many.mean_bound - 0.02
+    difference = (many.bound - exact) / many.variance**0.5
+    assert np.abs(difference).max() < 4
+
+
+def test_the_monte_carlo_error_is_what_repetition_shows():
+    """The spread of 60 evaluations, which is known to a tenth, against the error that each gives for itself."""
+    examples = Examples(pixels(20))
+    model = ModelOfArrays(jnp.asarray(0.7))
+    evaluations = [evaluate(model, examples, jax.random.key(seed), 40) for seed in range(60)]
+    spread = np.std([e.mean_bound for e in evaluations], ddof=1)
+    claimed = np.mean([e.monte_carlo_error for e in evaluations])
+    assert 0.7 < spread / claimed < 1.3
+    # Log-normal weights: Var f / (E f)² = exp(σ²) − 1.
+    assert claimed == pytest.approx(((math.exp(0.49) - 1) / 40 / 20) ** 0.5, rel=0.1)
+
+
+def test_one_sample_does_not_know_its_error():
+    evaluation = evaluate(AnyModel(1.0), Examples(pixels()), jax.random.key(0), 1)
+    assert np.isnan(evaluation.monte_carlo_error)
+    assert np.isfinite(evaluation.standard_error)
+    np.testing.assert_array_equal(evaluation.effective_sample_size, 1)
+    assert evaluation.to_json()["monte_carlo_error"] is None
+
+
+def test_weights_of_zero():
+    """A sample of weight zero is a sample; an example whose samples all have weight zero has the bound −inf."""
+
+    class Model:
+        def importance_samples(self, key, batch, num_samples):
+            lost = batch.observation[:, 0] == 1
+            half = jnp.arange(num_samples)[:, None] % 2 == 1
+            log_weights = jnp.where(half | lost, -jnp.inf, 0.0)
+            return ImportanceSamples(log_weights, jnp.zeros_like(log_weights))
+
+    x = jnp.asarray([[0, 0], [1, 0]], jnp.uint8)
+    evaluation = evaluate(Model(), Examples(x), jax.random.key(0), 120)
+    np.testing.assert_allclose(evaluation.bound, [math.log(0.5), -math.inf], rtol=1e-6)
+    np.testing.assert_allclose(evaluation.effective_sample_size, [60, 0], rtol=1e-6)
+    assert evaluation.to_json()["negative_log_likelihood"] is None  # JSON has no infinity
+
+
+# Models
+
+
+@pytest.mark.parametrize("kind", [AnyModel, UnhashableModel])
+def test_any_object_with_importance_samples_will_do(kind):
+    model, examples, key = kind(0.0), Examples(pixels()), jax.random.key(0)
+    assert evaluate(model, examples, key, 8).mean_bound == 0
+    model.scale = 2.0  # the same object, changed: nothing that was compiled for the old one may serve
+    assert evaluate(model, examples, key, 8).mean_bound > 0.5
+
+
+def test_context_reaches_the_model():
+    class Model:
+        def importance_samples(self, key, batch, num_samples):
+            total = batch.context.sum(axis=1) - 10 * batch.observation.sum(axis=1)
+            return ImportanceSamples(jnp.tile(total, (num_samples, 1)), jnp.zeros((num_samples, len(total))))
+
+    x, c = pixels(), pixels(seed=1)
+    evaluation = evaluate(Model(), Examples(x, c), jax.random.key(0), 2)
+    np.testing.assert_allclose(evaluation.bound, np.sum(c, axis=1) - 10.0 * np.sum(x, axis=1), atol=1e-5)
+
+
+def test_no_samples_are_refused():
+    with pytest.raises(UsageError, match="one sample or more"):
+        evaluate(AnyModel(1.0), Examples(pixels()), jax.random.key(0), 0)
+
+
+# Comparisons
+
+
+def record(bound):
+    return Evaluation(10, np.asarray(bound), np.ones(len(bound)), np.ones(len(bound)))
+
+
+def test_paired_comparison():
+    """Second minus first, in negative log-likelihood: differences 1, 2, 3 have mean 2 and standard error 1/√3."""
+    comparison = paired_comparison(record([-80.0, -120.0, -100.0]), record([-81.0, -122.0, -103.0]))
+    assert comparison.difference == pytest.approx(2)
+    assert comparison.standard_error == pytest.approx(3**-0.5)
+    with pytest.raises(UsageError, match="same examples"):
+        paired_comparison(record([1.0]), record([1.0, 2.0]))
+
+
+def test_a_single_example_has_no_standard_error():
+    assert np.isnan(record([-3.0]).standard_error)
+    assert record([-3.0]).to_json()["standard_error"] is None
