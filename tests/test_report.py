@@ -173,7 +173,7 @@ def test_numbers_carry_the_commands_that_repeat_them(tmp_path):
     text = markdown(report(results_in(tmp_path)))
     train, evaluate = [line for line in text.splitlines() if line.startswith("vimco ")]
     parsed = tyro.cli(cli.Train, args=shlex.split(train)[2:])
-    assert parsed.config == config
+    assert parsed.config.checked == config
     assert tyro.cli(cli.Evaluate, args=shlex.split(evaluate)[2:]).num_samples == 1000
     assert evaluate.split()[2] == str(parsed.output)
 
@@ -190,7 +190,7 @@ def test_a_command_gives_its_configuration_back(config):
     words = shlex.split(command(config, "somewhere else"))
     assert words[:2] == ["vimco", "train"]
     parsed = tyro.cli(cli.Train, args=words[2:])
-    assert (parsed.config, str(parsed.output)) == (config, "somewhere else")
+    assert (parsed.config.checked, str(parsed.output)) == (config, "somewhere else")
 
 
 def test_records_for_programs_hold_configuration_and_summary(tmp_path):

@@ -56,10 +56,16 @@ class Result:
         bound, update = max(points, key=lambda point: (point[0], -point[1]))
         return update, bound
 
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Everything that was measured; what was not a finite number is NaN."""
+        records = self.summary.get("evaluations", [])
+        return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
+
     def evaluation(self, num_samples: int, weights: Weights = "best") -> dict[str, Any] | None:
         """Its recorded evaluation on the test split, if there is one; `update` is that of the evaluated parameters."""
         wanted = {"split": "test", "weights": weights, "num_samples": num_samples}
-        for record in self.summary.get("evaluations", []):
+        for record in self.evaluations:
             if all(record.get(name) == value for name, value in wanted.items()):
                 return record
         return None

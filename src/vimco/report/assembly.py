@@ -124,7 +124,6 @@ def _row(result: Result) -> tuple[Entry, ...]:
     departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
     layers = "-".join(map(str, config.layers))
     best = result.best()
-    evaluations = result.summary.get("evaluations", [])
     return (
         Entry(result.name, anchor=anchor(result)),
         Entry(title_of_cell(Cell.of(config)), "; ".join(filter(None, (f"{config.task} {layers}", departures)))),
@@ -132,7 +131,7 @@ def _row(result: Result) -> tuple[Entry, ...]:
         Entry(str(config.seed)),
         Entry(f"{result.updates:,}", "" if result.is_finished else "not finished"),
         Entry(minus(best[1]), f"at {best[0]:,}") if best else Entry("none yet", is_missing=True),
-        _likelihoods(evaluations) if evaluations else Entry("not evaluated", is_missing=True),
+        _likelihoods(result.evaluations) if result.evaluations else Entry("not evaluated", is_missing=True),
     )
 
 
@@ -144,12 +143,13 @@ def _likelihoods(evaluations: Sequence[dict[str, Any]]) -> Entry:
 
 
 def _commands(result: Result) -> Commands:
-    run, evaluations = result.run, result.summary.get("evaluations", [])
-    horizon = run.config.horizon if run.config.schedule == "cosine" else None
-    config = replace(run.config, updates=result.updates, epochs=None, minutes=None, schedule_updates=horizon)
+    run, config = result.run, result.run.config
+    if result.updates:
+        horizon = config.horizon if config.schedule == "cosine" else config.schedule_updates
+        config = replace(config, updates=result.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.name}"
     lines = [command(config, folder)]
-    for e in evaluations:
+    for e in result.evaluations:
         line = f"vimco evaluate {folder} --num-samples {e['num_samples']} --split {e['split']} --weights {e['weights']}"
         lines.append(line + (f" --seed {e['seed']}" if e["seed"] else ""))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())

@@ -1,0 +1,430 @@
+"""Studies: which runs they are made of, how runs are named, and every study at toy size from end to end."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vimco import cli, estimates, runs
+from vimco.config import RunConfig
+from vimco.errors import UsageError
+from vimco.execution import Watch, execute, run_study
+from vimco.studies import STUDIES, digest, label, named_study, run_name, variations
+from vimco.tasks import evaluations_due, planned
+from vimco.workers import LocalWorkers
+
+PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
+
+
+# Which runs.
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "num_runs"),
+    [
+        ("table-1", 13, 39),
+        ("figure-1", 13, 39),
+        ("figure-2", 18, 54),
+        ("structured-nll", 3, 9),
+        ("figure-3", 6, 18),
+        ("figure-4", 1, 3),
+        ("means", 8, 24),
+    ],
+)
+def test_a_study_has_three_rates_for_each_cell(name, cells, num_runs):
+    assert len(STUDIES[name].cells) == cells
+    assert len(STUDIES[name].runs()) == len(set(STUDIES[name].runs())) == num_runs
+
+
+def test_runs_keep_to_the_papers_protocol():
+    for study in STUDIES.values():
+        for run in study.runs():
+            assert (run.data, run.batch_size, run.schedule, run.averaging) == ("binarized-mnist", 24, "constant", None)
+            is_structured_nvil = run.task == "structured" and run.estimator == "nvil"
+            assert run.learning_rate in ({1e-4, 3e-4, 1e-3} if is_structured_nvil else {3e-4, 1e-3, 3e-3})
+            assert run.layers == ((200, 200) if study.name == "structured-nll" else (200, 200, 200))
+            assert variations(run) == {}
+    assert {run.num_samples for run in STUDIES["table-1"].runs()} == {1, 2, 5, 10, 50}
+    assert {run.num_samples for run in STUDIES["figure-2"].runs()} == {1, 2, 5, 20, 50}
+
+
+def test_studies_share_runs():
+    def named(name):
+        return set(map(run_name, STUDIES[name].runs()))
+
+    assert named("figure-1") == named("table-1")
+    assert named("figure-3") < named("table-1")
+    assert named("figure-4") < named("figure-2")
+    assert len(named("means") & named("table-1")) == 6  # VIMCO at K = 5 and 10
+
+
+def test_adjusted_runs():
+    study = STUDIES["structured-nll"]
+    runs = study.adjusted(updates=70, rates=[0.1, 0.2], seeds=[4, 5], averaging=0.9, only=["prior-*-vimco", "rws"])
+    assert len(runs) == 2 * 2 * 2
+    assert {run.learning_rate for run in runs} == {0.1, 0.2}
+    assert {run.seed for run in runs} == {4, 5}
+    assert {(run.proposal, run.estimator) for run in runs} == {("prior", "vimco"), ("learned", "rws")}
+    assert {run.updates for run in runs} == {70}
+    with pytest.raises(UsageError, match="structured-prior-200-200-vimco-K20"):
+        study.adjusted(updates=70, only=["K2"])  # a part is a whole part: not K20
+
+
+def test_a_pattern_matches_whole_parts():
+    labels = [label(run) for run in STUDIES["table-1"].adjusted(updates=1, rates=[1e-3], only=["vimco-K5"])]
+    assert labels == ["generative-200-200-200-vimco-K5-lr0.001-seed0"]
+    assert len(STUDIES["table-1"].adjusted(updates=1, rates=[1e-3], only=["vimco-K5*"])) == 2  # and K50
+
+
+def test_an_unknown_study_is_told_with_the_known_ones():
+    with pytest.raises(UsageError, match="table-1, figure-1"):
+        named_study("table-2")
+
+
+# Names.
+
+
+def test_a_digest_is_blind_to_budget_and_cadence_only():
+    config = RunConfig()
+    blind = {
+        "updates": 7,
+        "epochs": 2.0,
+        "minutes": 1.0,
+        "log_every": 3,
+        "validate_every": 9,
+        "checkpoint_seconds": 1.0,
+        "tensorboard": True,
+    }
+    for name, value in blind.items():
+        assert digest(dataclasses.replace(config, **{name: value})) == digest(config), name
+    seeing = {
+        "task": "structured",
+        "layers": (200, 200),
+        "symmetric": True,
+        "estimator": "nvil",
+        "num_samples": 6,
+        "slice_size": 2,
+        "data": "binarized-mnist",
+        "learning_rate": 3e-4,
+        "schedule": "cosine",
+        "warmup_updates": 5,
+        "batch_size": 25,
+        "clip": 1.0,
+        "averaging": 0.9,
+        "precision": "float64",
+        "seed": 1,
+    }
+    names = {digest(dataclasses.replace(config, **{name: value})) for name, value in seeing.items()}
+    assert len(names | {digest(config)}) == len(seeing) + 1
+    others = {"proposal", "schedule_updates", "binarize", "init_from"}  # seen together with others, below
+    assert {*blind, *seeing, *others} == {field.name for field in dataclasses.fields(RunConfig)}
+
+
+def test_the_horizon_of_a_schedule_counts():
+    config = RunConfig(schedule="cosine", updates=100)
+    assert digest(config) != digest(dataclasses.replace(config, updates=200))
+    assert digest(config) == digest(RunConfig(schedule="cosine", schedule_updates=100, updates=30))
+
+
+def test_paths_count_by_what_they_hold(tmp_path):
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "images.npz").write_bytes(content)
+        (tmp_path / name / "best.safetensors").write_bytes(content)
+    data = [digest(RunConfig(data=str(tmp_path / name / "images.npz"))) for name in "abc"]
+    start = [digest(RunConfig(init_from=str(tmp_path / name))) for name in "abc"]
+    for one, same, other in (data, start):
+        assert one == same != other
+    with pytest.raises(UsageError, match="minst"):
+        digest(RunConfig(data="minst"))
+
+
+def test_names_do_not_change_from_version_to_version():
+    """Runs of weeks are found again by these names: SHA-256 of the JSON of what differs from the defaults."""
+    content = b'{"data": "binarized-mnist", "num_samples": 20, "task": "structured"}'
+    assert hashlib.sha256(content).hexdigest()[:12] == "08981fa1dc5a"
+    name = "structured-learned-200-200-200-vimco-K20-lr0.001-seed0-08981fa1dc5a"
+    assert run_name(STUDIES["figure-4"].runs()[1]) == name
+    assert digest(RunConfig()) == hashlib.sha256(b"{}").hexdigest()[:12]
+
+
+# Estimates of time.
+
+
+def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
+    trainings = planned(
+        STUDIES["table-1"].adjusted(updates=1000, rates=[1e-3], only=["vimco-K2", "vimco-K50"]), tmp_path
+    )
+    fast, slow = estimates.seconds_of_each(trainings)
+    assert slow > fast
+    config = trainings[0].config
+    trainings[0].path.mkdir(parents=True)
+    data = {"name": "binarized-mnist", "checksum": "", "image_shape": [28, 28]}
+    record = {"config": config.to_json(), "environment": {}, "data": data}
+    (trainings[0].path / "config.json").write_text(json.dumps(record))
+    (trainings[0].path / "metrics.jsonl").write_text('{"update": 400, "updates_per_second": 2.0, "seconds": 200}\n')
+    fast, slow = estimates.seconds_of_each(trainings)
+    assert fast == pytest.approx(600 / 2 + estimates.SECONDS_TO_START)
+    rough = [estimates.rough_seconds_per_update(training.config) for training in trainings]
+    assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + estimates.SECONDS_TO_START)
+    assert estimates.seconds_left(trainings, 2) == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40.0, "40 s"), (300.0, "5 min"), (12_000.0, "3 h 20 min"), (187_000.0, "2 d 4 h")]
+)
+def test_times_in_words(seconds, text):
+    assert estimates.words(seconds) == text
+
+
+# The executor.
+
+
+@dataclass(frozen=True)
+class Note:
+    """A task for tests: leaves a file; or fails; or takes its process with it."""
+
+    path: Path
+    behaviour: str = "works"
+
+    @property
+    def name(self):
+        return self.path.name
+
+    def __call__(self):
+        if self.behaviour == "fails":
+            raise RuntimeError("no luck")
+        if self.behaviour == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.path.write_text("done")
+        return [f"wrote {self.path.name}"]
+
+
+class Endings(Watch):
+    def __init__(self):
+        self.all = {}
+
+    def ended(self, task, ending):
+        assert task.name not in self.all
+        self.all[task.name] = ending
+
+
+class Threads:
+    """Another executor behind the seam."""
+
+    number = 2
+
+    def executor(self):
+        return ThreadPoolExecutor(self.number)
+
+    def stop(self):
+        raise AssertionError("nobody asked for it")
+
+
+def test_any_executor_serves_and_a_failure_stops_nobody(tmp_path):
+    endings = Endings()
+    tasks = [Note(tmp_path / name, "fails" if name == "b" else "works") for name in "abcd"]
+    outcome = execute(tasks, Threads(), endings)
+    assert [(task.name, reason) for task, reason in outcome.failures] == [("b", "RuntimeError: no luck")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "d"]
+    assert endings.all["c"].notes == ("wrote c",)
+    assert endings.all["b"].failure is not None
+    assert outcome.signal_number is None
+
+
+def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path):
+    endings = Endings()
+    tasks = [Note(tmp_path / name, "dies" if name == "a" else "works") for name in "abc"]
+    outcome = execute(tasks, LocalWorkers(2, 1), endings)
+    ((task, reason),) = outcome.failures
+    assert task.name == "a"
+    assert "process died" in reason
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
+    assert set(endings.all) == {"a", "b", "c"}
+
+
+# Every study, at toy size, from end to end.
+
+
+UPDATES = 40
+OPTIONS = ["--data", "synthetic", "--updates", str(UPDATES), "--rates", "0.001", "--averaging", "0.9"]
+
+
+def vimco(*arguments):
+    """The program, in this process; its workers are processes of their own. Returns its status."""
+    try:
+        cli.main([str(argument) for argument in arguments])
+    except SystemExit as leaving:
+        return leaving.code
+    return 0
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """A folder in which the runs of the tests below are done once."""
+    return tmp_path_factory.mktemp("toy")
+
+
+def run_paths(toy, name, *only, **changes):
+    options = {"updates": UPDATES, "data": "synthetic", "rates": [1e-3], "averaging": 0.9, "only": only, **changes}
+    return [training.path for training in planned(STUDIES[name].adjusted(**options), toy)]
+
+
+def test_table_1_and_one_failed_run(toy, capfd):
+    (blocked,) = run_paths(toy, "table-1", "rws-K2")
+    blocked.mkdir(parents=True)
+    (blocked / "notes.txt").write_text("mine")  # a directory that holds something else is refused
+    command = ["study", "table-1", *OPTIONS, "--only", "vimco-K2", "nvil-K2", "rws-K2", "--workers", 2, "--output", toy]
+    assert vimco(*command) == 1
+    printed = capfd.readouterr()
+    assert "Failed: generative-200-200-200-rws-K2-lr0.001-seed0" in printed.err
+    assert "not an empty directory" in printed.err
+    for path in run_paths(toy, "table-1", "vimco-K2", "nvil-K2"):
+        summary = runs.load(path).summary()
+        assert summary["updates"] == UPDATES
+        kinds = {(e["weights"], e["num_samples"], e["update"]) for e in summary["evaluations"]}
+        assert kinds == {
+            ("best", 1000, summary["best"]["update"]),
+            ("best-average", 1000, summary["best_average"]["update"]),
+        }
+        likelihood = summary["evaluations"][0]["negative_log_likelihood"]
+        assert f"{likelihood:.2f} ± " in printed.out
+    assert (blocked / "notes.txt").read_text() == "mine"
+
+
+def test_a_study_that_is_done_does_nothing(toy, capfd):
+    before = {path: path.stat().st_mtime_ns for path in (toy / "runs").rglob("*")}
+    assert vimco("study", "table-1", *OPTIONS, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    shorter = [option if option != str(UPDATES) else "10" for option in OPTIONS]
+    assert vimco("study", "table-1", *shorter, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    printed = capfd.readouterr().out
+    assert "started" not in printed
+    assert printed.count("2 done, 0 to do") == 2
+    assert before == {path: path.stat().st_mtime_ns for path in (toy / "runs").rglob("*")}
+
+
+@pytest.mark.parametrize("name", ["figure-1", "figure-3"])
+def test_figures_of_runs_that_are_there(toy, capfd, name):
+    assert vimco("study", name, *OPTIONS, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    assert "started" not in capfd.readouterr().out
+    picture = (toy / f"{name}.svg").read_text()
+    assert "VIMCO (2)" in picture
+    assert "NVIL (2)" in picture
+
+
+def test_an_interrupted_study_goes_on(toy, capfd):
+    """Figure 2, stopped by a signal in the middle of a run, and done on from there."""
+    only = ["--only", "learned-*-vimco-K20"]
+    (path,) = run_paths(toy, "figure-2", *only[1:])
+    options = [option if option != str(UPDATES) else "1000000" for option in OPTIONS]
+    arguments = [*PROGRAM, "study", "figure-2", *options, *only, "--output", str(toy)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (path / "metrics.jsonl").exists() or not (path / "metrics.jsonl").read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate()
+    assert process.returncode == 128 + signal.SIGINT, error
+    assert "stopped: structured-learned-200-200-200-vimco-K20" in out
+    assert "The same command goes on" in error
+    done = runs.latest_checkpoint(path)[1]["update"]
+    earlier = runs.load(path).metrics()
+    assert 0 < done < 1_000_000
+    assert runs.load(path).summary() == {}
+
+    options = [option if option != str(UPDATES) else str(done + UPDATES) for option in OPTIONS]
+    assert vimco("study", "figure-2", *options, *only, "--output", toy) == 0
+    printed = capfd.readouterr().out
+    assert f"cut off at {earlier[-1]['update']:,}" in printed
+    run = runs.load(path)
+    assert run.summary()["updates"] == done + UPDATES
+    assert run.metrics()[: len(earlier)] == earlier
+    assert (toy / "figure-2.svg").exists()
+
+
+def test_figure_4_shows_the_model_of_figure_2(toy, capfd):
+    assert vimco("study", "figure-4", *OPTIONS, "--output", toy) == 0
+    assert "1 done, 0 to do" in capfd.readouterr().out
+    (path,) = run_paths(toy, "figure-4")
+    assert (toy / "figure-4.png").read_bytes() == (path / "samples.png").read_bytes()
+
+
+def test_structured_likelihoods_and_means(toy, capfd):
+    """Two studies side by side in one call of the library, to save the start of processes."""
+    trainings = [
+        training
+        for name, only in (("structured-nll", "prior-*-vimco"), ("means", "vimco-leave-one-out-K5"))
+        for training in planned(
+            STUDIES[name].adjusted(updates=UPDATES, data="synthetic", rates=[1e-3], averaging=0.9, only=[only]), toy
+        )
+    ]
+    assert run_study(trainings, None, LocalWorkers(2), Watch()).failures == []
+    assert len(evaluations_due(trainings, 100)) == 2
+    assert vimco("study", "structured-nll", *OPTIONS, "--only", "prior-*-vimco", "--output", toy) == 0
+    assert vimco("study", "means", *OPTIONS, "--only", "vimco-leave-one-out-K5", "--output", toy) == 0
+    printed = capfd.readouterr().out
+    for path, num_samples in ((trainings[0].path, 100), (trainings[1].path, 1000)):
+        (raw, _averaged) = runs.load(path).summary()["evaluations"]
+        assert raw["num_samples"] == num_samples
+        assert f"{raw['negative_log_likelihood']:.2f} ± " in printed
+    assert (toy / "means.svg").exists()
+
+
+def test_a_report_of_the_toy_runs(toy, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in toy.rglob("*")}
+    assert vimco("report", toy, "--output", tmp_path / "report") == 0
+    assert before == {path: path.stat().st_mtime_ns for path in toy.rglob("*")}
+    text = (tmp_path / "report" / "results.md").read_text()
+    for path in (toy / "runs").iterdir():
+        assert (path.name in text) == (path / "config.json").exists()
+    names = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
+    pictures = {"figure-1.svg", "figure-2.svg", "figure-3.svg", "figure-4.png", "means.svg", "samples.png"}
+    assert names == pictures
+
+
+def test_a_dry_run_lists_and_does_nothing(tmp_path, capfd):
+    assert vimco("study", "table-1", "--dry-run", "--output", tmp_path / "new") == 0
+    printed = capfd.readouterr().out
+    assert printed.count("missing") == 39
+    assert "0 done, 39 to do" in printed
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_studies_are_listed(capfd):
+    assert vimco("study") == 0
+    printed = capfd.readouterr().out
+    assert all(name in printed for name in STUDIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["study", "table-9"], "There is no study 'table-9'"),
+        (["study", "table-1", "--workers", "0"], "--workers must be positive"),
+        (["study", "table-1", "--rates", "-1"], "--learning-rate must be"),
+        (["report"], "Name one or more folders"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(arguments, message, capfd):
+    assert vimco(*arguments) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_a_directory_whose_name_lies_is_refused(tmp_path):
+    (training,) = planned(STUDIES["means"].adjusted(updates=1, rates=[1e-3], only=["vimco-K5"]), tmp_path)
+    training.path.mkdir(parents=True)
+    other = dataclasses.replace(training.config, seed=1)
+    data = {"name": "binarized-mnist", "checksum": "", "image_shape": [28, 28]}
+    record = {"config": other.to_json(), "environment": {}, "data": data}
+    (training.path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="another configuration"):
+        training()
