@@ -48,7 +48,8 @@ class Toy:
             record = samples(eqx.combine(unravel(flat), rest))
             return record.log_joint[0], record.log_proposal[0]
 
-        return cls(model, example, *map(np.asarray, (*tables(flat), *jax.jit(jax.jacrev(tables))(flat))), unravel)
+        values, jacobians = jax.jit(lambda flat: (tables(flat), jax.jacrev(tables)(flat)))(flat)
+        return cls(model, example, *map(np.asarray, (*values, *jacobians)), unravel)
 
     def sets(self, K: int) -> np.ndarray:
         """The numbers (K, M^K) of the configurations in every set of K samples."""
@@ -57,10 +58,7 @@ class Toy:
     def samples(self, K: int) -> ImportanceSamples:
         """Every set of K samples, along the example axis."""
         numbers = self.sets(K)
-        is_prior = isinstance(self.model, SigmoidBeliefNetwork) and self.model.proposal is None
-        return ImportanceSamples(
-            jnp.asarray(self.log_joint[numbers]), jnp.asarray(self.log_proposal[numbers]), proposal_is_prior=is_prior
-        )
+        return ImportanceSamples(jnp.asarray(self.log_joint[numbers]), jnp.asarray(self.log_proposal[numbers]))
 
     def probabilities(self, K: int) -> np.ndarray:
         """Π_k Q(h^k | x) of every set."""
@@ -83,8 +81,9 @@ class Toy:
 
     def gradients(self, estimator: Estimator, K: int) -> np.ndarray:
         """The estimate of ∇L^K that each set of samples gives: (M^K, number of parameters)."""
-        batch = copies(self.example, len(self.log_joint) ** K)
-        record = jax.grad(lambda samples: jnp.sum(estimator(samples, batch).surrogate))(self.samples(K))
+        looks_at_data = any(leaf.ndim == 2 for leaf in jax.tree.leaves(eqx.filter(estimator, eqx.is_array)))
+        batch = copies(self.example, len(self.log_joint) ** K) if looks_at_data else None
+        record = gradient_of_surrogates(self.samples(K), estimator, batch)
         return np.einsum("ks,ksp->sp", record.log_joint, self.gradient_of_log_joint[self.sets(K)]) + np.einsum(
             "ks,ksp->sp", record.log_proposal, self.gradient_of_log_proposal[self.sets(K)]
         )
@@ -106,6 +105,13 @@ class Toy:
         """The part of a gradient that belongs to P(x, h | c)."""
         tree = self.unravel(jnp.asarray(vector))
         return ravel_pytree((tree.prior, tree.likelihood))[0]
+
+
+@eqx.filter_jit
+@eqx.filter_grad
+def gradient_of_surrogates(samples: ImportanceSamples, estimator: Estimator, batch: Batch | None):
+    """What each log-probability is multiplied with in the gradient. Compiled once for each estimator and shape."""
+    return jnp.sum(estimator(samples, batch).surrogate)
 
 
 @jax.jit
@@ -150,21 +156,24 @@ def binary_configurations(sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
 def sbn_toy(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = False, seed: int = 0) -> Toy:
     """A sigmoid belief network of a kind of `SBN_KINDS`, in double precision, with parameters far from zero."""
     with jax.enable_x64(True):
-        key, key_of_noise = jax.random.split(jax.random.key(seed))
-        observation_mean, context_mean = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
-        model = (
-            generative_sbn(key, layers, observation_mean, symmetric=symmetric)
-            if kind == "generative"
-            else structured_sbn(
-                key, layers, observation_mean, context_mean, proposal=kind.split("-")[1], symmetric=symmetric
-            )
-        )
-        parameters, rest = partition(model)
-        flat, unravel = ravel_pytree(parameters)
-        model = eqx.combine(unravel(flat + jax.random.normal(key_of_noise, flat.shape)), rest)
+        model = _sbn(kind, layers, symmetric, jax.random.key(seed))
         context = jnp.array([[0.0, 1.0]]) if kind != "generative" else None
         example = Batch(jnp.array([[1.0, 0.0, 1.0]]), context)
         return Toy.of(model, example, lambda m: all_configurations(m, layers, example))
+
+
+@eqx.filter_jit
+def _sbn(kind, layers, symmetric, key):
+    key, key_of_noise = jax.random.split(key)
+    means = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
+    if kind == "generative":
+        model = generative_sbn(key, layers, means[0], symmetric=symmetric)
+    else:
+        proposal = kind.removeprefix("structured-")
+        model = structured_sbn(key, layers, *means, proposal=proposal, symmetric=symmetric)
+    parameters, rest = partition(model)
+    flat, unravel = ravel_pytree(parameters)
+    return eqx.combine(unravel(flat + jax.random.normal(key_of_noise, flat.shape)), rest)
 
 
 def all_configurations(model: SigmoidBeliefNetwork, layers: tuple[int, ...], example: Batch) -> ImportanceSamples:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from enumeration import gradient_of_surrogates
 from hypothesis import given
 from test_signals import hostile_log_weights
 
@@ -55,7 +56,7 @@ def moments_of(mean: float, variance: float, decay: float = 0.8) -> RunningMomen
 
 def gradient(estimator, samples, batch=None) -> ImportanceSamples:
     """What each log-probability is multiplied with in the gradient of the surrogate."""
-    return jax.grad(lambda s: jnp.sum(estimator(s, batch).surrogate))(samples)
+    return gradient_of_surrogates(samples, estimator, batch)
 
 
 def algorithm_1(log_f, grad_log_q, grad_log_f, grad_log_f_of_model):

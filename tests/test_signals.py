@@ -180,7 +180,7 @@ hostile = st.one_of(
     st.floats(-1000, 1000, width=32), st.sampled_from([-INF, -INF, -1e30, 1e30, 0.0, -1e4, -87.5, -745.5, 1e-30])
 )
 # Few shapes, because JAX compiles for each.
-hostile_log_weights = st.sampled_from([1, 2, 3, 5]).flatmap(
+hostile_log_weights = st.sampled_from([1, 2, 4]).flatmap(
     lambda K: st.lists(hostile, min_size=2 * K, max_size=2 * K).map(lambda v: np.array(v).reshape(K, 2))
 )
 
@@ -247,7 +247,7 @@ def test_equal_weights_carry_no_signal(K, value):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("mean", "deviation", "tolerance"), [(-100, 5, 1e-5), (-500, 50, 1e-4)])
-@pytest.mark.parametrize("K", [2, 5, 50, 1000, 5000])
+@pytest.mark.parametrize("K", [2, 10, 200, 5000])
 def test_float32_is_accurate_where_one_weight_dominates(library, mean, deviation, tolerance, K):
     """Leave-one-out by subtraction in log space would be off by 0.2 nats here."""
     rng = np.random.default_rng(K)
@@ -300,6 +300,4 @@ def test_answers_in_kind(dtype, shape, library):
 def test_answers_without_compilation_too():
     """What a user meets who calls a function at the prompt."""
     log_weights = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
-    for name, value in signals_of(jnp.asarray(log_weights)).items():
-        assert isinstance(value, jax.Array), name
-        np.testing.assert_allclose(value, signals_of(log_weights)[name], atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(vimco_signal(jnp.asarray(log_weights)), vimco_signal(log_weights), atol=1e-6)

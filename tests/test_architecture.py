@@ -1,0 +1,133 @@
+"""What the layout promises: imports point one way, and importing the package does no work."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "vimco"
+
+# A module may import from the lines above its own. A package (a folder) counts as one module, and may import itself.
+LINES = [
+    {"errors", "parameters", "samples", "files", "figures", "workers", "adam"},
+    {"signals"},
+    {"estimators", "models"},  # never each other: they meet in ImportanceSamples
+    {"bridges"},
+    {"data", "config", "checkpoints"},
+    {"training"},
+    {"evaluation", "diagnostics", "pictures"},
+    {"experiment"},
+    {"runs"},
+    {"tensorboard"},
+    {"session"},
+    {"vimco"},  # the package itself: its public names
+    {"studies", "terminal"},
+    {"results"},
+    {"tasks"},
+    {"estimates", "execution", "report"},
+    {"cli_studies"},
+    {"cli"},
+]
+# Optional, imported by nobody, and on top of the core alone.
+BRIDGES = {"numpyro", "torch", "pyro"}
+BELOW_BRIDGES = {"bridges", "errors", "parameters", "samples", "signals", "estimators"}
+
+
+def module_of(path: Path) -> str:
+    """The module, or the package directly below `vimco`, that a file belongs to."""
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "vimco" if first == "__init__" else first
+
+
+MODULES = sorted({module_of(path) for path in SOURCE.rglob("*.py")})
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """The modules of this package that a file imports, anywhere in it, with line numbers."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            package, *rest = name.split(".")
+            if package == "vimco":
+                # `from vimco import runs` names a module, `from vimco import __version__` the package itself.
+                yield (rest[0] if rest and rest[0] in MODULES else "vimco"), node.lineno
+
+
+def line_of(module: str) -> int:
+    return next(number for number, line in enumerate(LINES) if module in line)
+
+
+def test_every_module_has_its_line():
+    listed = set().union(*LINES, BRIDGES)
+    unknown = set(MODULES) - listed
+    assert not unknown, f"give these modules a line in LINES: {sorted(unknown)}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module):
+    paths = [path for path in SOURCE.rglob("*.py") if module_of(path) == module]
+    for path in paths:
+        for imported, line_number in imports(path):
+            if imported == module:
+                continue
+            where = f"{path.relative_to(SOURCE)}:{line_number} imports {imported}"
+            assert imported not in BRIDGES, f"{where}, which is optional"
+            if module in BRIDGES:
+                assert imported in BELOW_BRIDGES, where
+            else:
+                assert line_of(imported) < line_of(module), f"{where}, which is not above it"
+
+
+def test_signals_belong_to_no_array_library():
+    """They serve JAX, NumPy and PyTorch by the array-API standard alone."""
+    tree = ast.parse((SOURCE / "signals.py").read_text(encoding="utf-8"))
+    roots = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert roots <= {"math", "typing", "array_api_compat", "jaxtyping", "vimco"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_pickle_no_eval_no_bare_except(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("eval", "exec"), f"line {node.lineno}"
+            assert node.func.id != "print" or module_of(path) in ("cli", "cli_studies", "terminal"), (
+                f"line {node.lineno}"
+            )
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            assert not {"pickle", "dill", "cloudpickle"} & {name.split(".")[0] for name in names}
+        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}"
+
+
+IMPORT = """
+import sys
+import jax
+before = dict(jax.config.values)
+import vimco
+assert dict(jax.config.values) == before, "importing vimco changed an option of JAX"
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "importing vimco made arrays or looked for devices"
+unwanted = {"matplotlib", "torch", "pyro", "numpyro", "tyro", "tensorboardX"} & set(sys.modules)
+assert not unwanted, f"importing vimco imports {sorted(unwanted)}"
+assert set(vimco.__all__) <= set(dir(vimco))
+"""
+
+
+def test_importing_does_no_work():
+    """No output, no option set, no device touched, nothing heavy or optional pulled in. Warnings are errors."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
