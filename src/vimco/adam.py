@@ -14,7 +14,7 @@ DECAY_1, DECAY_2, EPSILON = 0.9, 0.999, 1e-8  # Kingma & Ba, 2015
 class AdamState(NamedTuple):
     """Updates so far, and the running moments of the gradient."""
 
-    count: Int[Array, ""]
+    number: Int[Array, ""]
     first: PyTree[Float[Array, "..."]]
     second: PyTree[Float[Array, "..."]]
 
@@ -33,14 +33,14 @@ def adam(learning_rate: float | Callable[[Int[Array, ""]], Float[Array, ""]]) ->
         return AdamState(jnp.zeros((), jnp.int32), zeros(), zeros())
 
     def update(gradient: PyTree, state: AdamState, _: PyTree = None) -> tuple[PyTree, AdamState]:
-        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
-        count = state.count + 1
+        rate = learning_rate(state.number) if callable(learning_rate) else learning_rate
+        number = state.number + 1
         dtype = jnp.result_type(float)
-        rate_1 = -rate / (1 - jnp.asarray(DECAY_1, dtype) ** count)
-        scale_2 = 1 / (1 - jnp.asarray(DECAY_2, dtype) ** count)
+        rate_1 = -rate / (1 - jnp.asarray(DECAY_1, dtype) ** number)
+        scale_2 = 1 / (1 - jnp.asarray(DECAY_2, dtype) ** number)
         first = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, state.first, gradient)
         second = jax.tree.map(lambda v, g: DECAY_2 * v + (1 - DECAY_2) * g * g, state.second, gradient)
         steps = jax.tree.map(lambda m, v: rate_1 * m / (jnp.sqrt(v * scale_2) + EPSILON), first, second)
-        return steps, AdamState(count, first, second)
+        return steps, AdamState(number, first, second)
 
     return optax.GradientTransformation(init, update)

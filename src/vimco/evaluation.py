@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.samples import Batch, Examples, ImportanceSamples
-from vimco.training import Model
+from vimco.training import COMPILER_OPTIONS, Model
 
 BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
 ROWS = 10_000  # samples times examples worked on at a time

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from vimco.config import MAX_SEED, RunConfig
 from vimco.data import Dataset, halves
@@ -97,33 +97,40 @@ class Experiment:
 
 def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
     """The model of a configuration with its initial parameters, for images of this mean and shape."""
-    means = (mean,) if config.task == "generative" else halves(mean, image_shape)
-    return _untrained_model(config, *(jnp.asarray(part, jnp.result_type(float)) for part in means))
-
-
-@eqx.filter_jit  # one compilation in place of one for each operation
-def _untrained_model(config: RunConfig, *means: Float[Array, "_"]) -> SigmoidBeliefNetwork:
     key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
+    build = functools.partial(generative_sbn, key, config.layers)
     options: dict[str, Any] = {"symmetric": config.symmetric, "slice_size": config.slice_size}
-    if config.task == "generative":
-        return generative_sbn(key, config.layers, *means, **options)
-    context_mean, observation_mean = means
-    return structured_sbn(key, config.layers, observation_mean, context_mean, proposal=config.proposal, **options)
+    means = {"observation_mean": mean}
+    if config.task == "structured":
+        build = functools.partial(structured_sbn, key, config.layers)
+        options["proposal"] = config.proposal
+        means["context_mean"], means["observation_mean"] = halves(mean, image_shape)
+    arrays = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in means.items()}
+    # One compilation in place of one for each operation.
+    return eqx.filter_jit(build)(**arrays, **options)
 
 
-@functools.lru_cache  # the same object for the same configuration, so that what was compiled with it serves again
 def optimizer(config: RunConfig) -> optax.GradientTransformation:
     """Adam with the configured learning rate, schedule and clipping."""
-    rate: float | optax.Schedule = config.learning_rate
-    if config.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(config.learning_rate, max(1, config.horizon - config.warmup_updates))
-    elif config.warmup_updates:
-        rate = optax.constant_schedule(config.learning_rate)
-    if config.warmup_updates:
-        warmup = optax.linear_schedule(0.0, config.learning_rate, config.warmup_updates)
-        rate = optax.join_schedules([warmup, rate], [config.warmup_updates])
+    horizon = config.horizon if config.schedule == "cosine" else None
+    return _optimizer(config.learning_rate, horizon, config.warmup_updates, config.clip)
+
+
+@functools.lru_cache  # the same object for the same settings, so that what was compiled with it serves again
+def _optimizer(
+    learning_rate: float, horizon: int | None, warmup_updates: int, clip: float | None
+) -> optax.GradientTransformation:
+    """`horizon` is that of the cosine schedule, None for a constant rate."""
+    rate: float | optax.Schedule = learning_rate
+    if horizon is not None:
+        rate = optax.cosine_decay_schedule(learning_rate, max(1, horizon - warmup_updates))
+    elif warmup_updates:
+        rate = optax.constant_schedule(learning_rate)
+    if warmup_updates:
+        warmup = optax.linear_schedule(0.0, learning_rate, warmup_updates)
+        rate = optax.join_schedules([warmup, rate], [warmup_updates])
     adam = optax.adam(rate)
-    return adam if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), adam)
+    return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
 
 
 def precision(config: RunConfig) -> AbstractContextManager:

@@ -70,11 +70,12 @@ def vimco_signal(
     # Scaling all weights alike does not change the signal; relative to the largest, float32 has digits to spare.
     maximum = _finite_maximum(log_weights)
     relative = log_weights - maximum
-    log_baseline = xp.logaddexp(_log_sum_of_others(relative), log_estimate_of_f - maximum)
+    log_sum = _log(_sum(xp.exp(relative)))
+    log_baseline = xp.logaddexp(_relative_log_sum_of_others(relative), log_estimate_of_f - maximum)
     has_baseline = log_baseline > -math.inf
-    signal = _log_sum(relative) - xp.where(has_baseline, log_baseline, 0.0)
-    bound = multi_sample_bound(log_weights)
-    return xp.where(bound > -math.inf, xp.where(has_baseline, signal, bound), 0.0)
+    signal = log_sum - xp.where(has_baseline, log_baseline, 0.0)
+    bound = maximum + log_sum - math.log(log_weights.shape[0])
+    return xp.where(log_sum > -math.inf, xp.where(has_baseline, signal, bound), 0.0)
 
 
 def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
@@ -159,14 +160,19 @@ def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
 
 
 def _log_sum_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log Σ_{i≠j} f_i: as `_sum_of_others`, but the largest weight's others are summed on a scale of their own.
-
-    One weight that dominates is the normal case, and on its scale the others would vanish.
-    """
-    xp = array_namespace(log_weights)
-    largest = _is_largest(log_weights)
+    """log Σ_{i≠j} f_i."""
     maximum = _finite_maximum(log_weights)
-    weights = xp.exp(log_weights - maximum)
-    without_largest = _log_sum(xp.where(largest, -math.inf, log_weights))
-    others = _sum(weights) - xp.where(largest, 0.0, weights)
-    return xp.where(largest, without_largest, maximum + _log(others))
+    return maximum + _relative_log_sum_of_others(log_weights - maximum)
+
+
+def _relative_log_sum_of_others(relative: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
+    """log Σ_{i≠j} f_i for weights whose largest is one, without cancellation.
+
+    As in `_sum_of_others`; but the others of the largest weight are summed on a scale of their own. That it dominates
+    is the normal case, and on its scale they would vanish.
+    """
+    xp = array_namespace(relative)
+    largest = _is_largest(relative)
+    weights = xp.exp(relative)
+    of_largest = _log_sum(xp.where(largest, -math.inf, relative))
+    return xp.where(largest, of_largest, _log(_sum(weights) - xp.where(largest, 0.0, weights)))

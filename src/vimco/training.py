@@ -7,13 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from vimco.estimators import Estimator
 from vimco.models.randomness import fold_in
 from vimco.parameters import partition
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
-
 
 # XLA prefers 256-bit vectors even where the processor has wider ones; the cipher and the exponentials gain from these.
 COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
@@ -36,20 +35,34 @@ class Totals(eqx.Module):
     squared_signal: Float[Array, ""]
     effective_sample_size: Float[Array, ""]
     gradient_norm: Float[Array, ""]
+    norm_count: Int[Array, ""]  # updates whose gradient was measured
 
     @classmethod
     def zero(cls) -> "Totals":
         """No updates yet."""
-        return cls(jnp.zeros((), jnp.int32), *(jnp.zeros(()) for _ in range(4)))
+        return cls(  # an array of its own for each: the memory of a state is given away array by array
+            count=jnp.zeros((), jnp.int32),
+            bound=jnp.zeros(()),
+            squared_signal=jnp.zeros(()),
+            effective_sample_size=jnp.zeros(()),
+            gradient_norm=jnp.zeros(()),
+            norm_count=jnp.zeros((), jnp.int32),
+        )
 
-    def plus(self, estimate: Estimate, gradient_norm: Float[Array, ""]) -> "Totals":
-        """The sums with one more update."""
+    def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
+        """The sums with one more update.
+
+        The norm of the gradient costs a pass over all parameters, so it is taken of one update in ten.
+        """
+        measure = self.count % 10 == 0
+        norm = jax.lax.cond(measure, _norm, lambda _: jnp.zeros(()), gradient)
         return Totals(
             self.count + 1,
             self.bound + jnp.mean(estimate.bound),
             self.squared_signal + estimate.signal_rms**2,
             self.effective_sample_size + jnp.mean(estimate.effective_sample_size),
-            self.gradient_norm + gradient_norm,
+            self.gradient_norm + norm,
+            self.norm_count + measure,
         )
 
     def means(self) -> dict[str, float]:
@@ -59,7 +72,7 @@ class Totals(eqx.Module):
             "train_bound": float(self.bound) / n,
             "signal_rms": (float(self.squared_signal) / n) ** 0.5,
             "effective_sample_size": float(self.effective_sample_size) / n,
-            "gradient_norm": float(self.gradient_norm) / n,
+            "gradient_norm": float(self.gradient_norm) / max(int(self.norm_count), 1),
         }
 
 
@@ -131,7 +144,7 @@ def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> 
     return estimator.updated(_estimate(trainer, model, estimator, examples, rows, jnp.zeros((), jnp.int32)))
 
 
-@eqx.filter_jit(donate="all-except-first", compiler_options=COMPILER_OPTIONS)
+@eqx.filter_jit(donate="all-except-first", compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
 def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
     trainer, examples, order, num_updates = fixed
     dynamic, static = eqx.partition(state, eqx.is_array)
@@ -141,13 +154,14 @@ def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingStat
 
     after = eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
     # An update sees that the last one spoilt the parameters; after the last update of a call nobody would.
-    is_bad = (after.first_bad_update == 0) & ~_is_finite(partition((after.model, after.estimator))[0])
+    is_bad = (after.first_bad_update == 0) & ~jnp.isfinite(_norm(partition((after.model, after.estimator))[0]))
     number = jnp.where(is_bad, after.update, after.first_bad_update)
     return eqx.tree_at(lambda state: state.first_bad_update, after, number)
 
 
-def _is_finite(tree: PyTree) -> Bool[Array, ""]:
-    return jax.tree.reduce(lambda answer, array: answer & jnp.all(jnp.isfinite(array)), tree, jnp.asarray(True))
+def _norm(tree: PyTree) -> Float[Array, ""]:
+    """The Euclidean norm of all arrays of a tree."""
+    return jnp.sqrt(sum(jnp.vdot(array, array) for array in jax.tree.leaves(tree)))
 
 
 def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:
@@ -163,18 +177,17 @@ def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: I
         return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
 
     gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
-    gradient_norm = optax.tree.norm(gradient)
     steps, optimizer_state = trainer.optimizer.update(gradient, state.optimizer_state, trainable)
     model, estimator = eqx.combine(optax.apply_updates(trainable, steps), rest)
 
-    is_bad = ~(jnp.isfinite(jnp.mean(estimate.bound)) & jnp.isfinite(gradient_norm))
+    is_bad = ~jnp.isfinite(jnp.mean(estimate.bound))
     return TrainingState(
         model=model,
         estimator=estimator.updated(estimate),
         optimizer_state=optimizer_state,
         average=_average(trainer.averaging, state.average, model, number),
         update=number,
-        totals=state.totals.plus(estimate, gradient_norm),
+        totals=state.totals.plus(estimate, gradient),
         first_bad_update=jnp.where((state.first_bad_update == 0) & is_bad, number, state.first_bad_update),
     )
 
@@ -195,5 +208,6 @@ def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Ar
     """The exponential average of parameters; short at first, so that it forgets the initial ones."""
     if decay is None:
         return None
-    keep = jnp.minimum(decay, (1 + number) / (10 + number))
+    n = number.astype(jnp.result_type(float))
+    keep = jnp.minimum(decay, (1 + n) / (10 + n))
     return jax.tree.map(lambda a, p: (keep * a + (1 - keep) * p).astype(a.dtype), average, partition(model)[0])
