@@ -173,4 +173,4 @@ def _statistics(
     return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
 
 
-_compiled_statistics = eqx.filter_jit(_statistics)
+_compiled_statistics = eqx.filter_jit(_statistics, compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
