@@ -26,10 +26,8 @@ from vimco import (
 from vimco.estimators import ESTIMATORS, RunningMoments
 from vimco.parameters import partition
 
-MEAN = jnp.array([0.2, 0.5, 0.7])  # of context and observation, side by side
-
-
 # Three samples of four examples wherever the numbers do not matter: JAX compiles for each shape.
+MEAN = jnp.array([0.2, 0.5, 0.7])  # of context and observation, side by side
 
 
 def batch_of(number: int) -> Batch:
