@@ -17,7 +17,7 @@ import pytest
 from vimco import cli, estimates, runs
 from vimco.config import RunConfig
 from vimco.errors import UsageError
-from vimco.execution import Watch, execute, run_study
+from vimco.execution import Watch, execute
 from vimco.studies import STUDIES, digest, label, named_study, run_name, variations
 from vimco.tasks import evaluations_due, planned
 from vimco.workers import LocalWorkers
@@ -171,12 +171,14 @@ def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
     data = {"name": "binarized-mnist", "checksum": "", "image_shape": [28, 28]}
     record = {"config": config.to_json(), "environment": {}, "data": data}
     (trainings[0].path / "config.json").write_text(json.dumps(record))
-    (trainings[0].path / "metrics.jsonl").write_text('{"update": 400, "updates_per_second": 2.0, "seconds": 200}\n')
+    compiling = '{"update": 200, "updates_per_second": 0.5}\n'
+    (trainings[0].path / "metrics.jsonl").write_text(compiling + '{"update": 400, "updates_per_second": 2.0}\n')
     fast, slow = estimates.seconds_of_each(trainings)
     assert fast == pytest.approx(600 / 2 + estimates.SECONDS_TO_START)
     rough = [estimates.rough_seconds_per_update(training.config) for training in trainings]
     assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + estimates.SECONDS_TO_START)
-    assert estimates.seconds_left(trainings, 2) == pytest.approx(slow)
+    assert estimates.seconds_left([fast, slow], 2) == pytest.approx(slow)
+    assert estimates.seconds_left([60.0, 60.0, 60.0], 2) == 90
 
 
 @pytest.mark.parametrize(
@@ -280,15 +282,15 @@ def run_paths(toy, name, *only, **changes):
 
 
 def test_table_1_and_one_failed_run(toy, capfd):
-    (blocked,) = run_paths(toy, "table-1", "rws-K2")
+    (blocked,) = run_paths(toy, "table-1", "rws-K5")
     blocked.mkdir(parents=True)
     (blocked / "notes.txt").write_text("mine")  # a directory that holds something else is refused
-    command = ["study", "table-1", *OPTIONS, "--only", "vimco-K2", "nvil-K2", "rws-K2", "--workers", 2, "--output", toy]
+    command = ["study", "table-1", *OPTIONS, "--only", "vimco-K5", "nvil-K5", "rws-K5", "--workers", 2, "--output", toy]
     assert vimco(*command) == 1
     printed = capfd.readouterr()
-    assert "Failed: generative-200-200-200-rws-K2-lr0.001-seed0" in printed.err
+    assert "Failed: generative-200-200-200-rws-K5-lr0.001-seed0" in printed.err
     assert "not an empty directory" in printed.err
-    for path in run_paths(toy, "table-1", "vimco-K2", "nvil-K2"):
+    for path in run_paths(toy, "table-1", "vimco-K5", "nvil-K5"):
         summary = runs.load(path).summary()
         assert summary["updates"] == UPDATES
         kinds = {(e["weights"], e["num_samples"], e["update"]) for e in summary["evaluations"]}
@@ -303,9 +305,9 @@ def test_table_1_and_one_failed_run(toy, capfd):
 
 def test_a_study_that_is_done_does_nothing(toy, capfd):
     before = {path: path.stat().st_mtime_ns for path in (toy / "runs").rglob("*")}
-    assert vimco("study", "table-1", *OPTIONS, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    assert vimco("study", "table-1", *OPTIONS, "--only", "vimco-K5", "nvil-K5", "--output", toy) == 0
     shorter = [option if option != str(UPDATES) else "10" for option in OPTIONS]
-    assert vimco("study", "table-1", *shorter, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    assert vimco("study", "table-1", *shorter, "--only", "vimco-K5", "nvil-K5", "--output", toy) == 0
     printed = capfd.readouterr().out
     assert "started" not in printed
     assert printed.count("2 done, 0 to do") == 2
@@ -314,11 +316,11 @@ def test_a_study_that_is_done_does_nothing(toy, capfd):
 
 @pytest.mark.parametrize("name", ["figure-1", "figure-3"])
 def test_figures_of_runs_that_are_there(toy, capfd, name):
-    assert vimco("study", name, *OPTIONS, "--only", "vimco-K2", "nvil-K2", "--output", toy) == 0
+    assert vimco("study", name, *OPTIONS, "--only", "vimco-K5", "nvil-K5", "--output", toy) == 0
     assert "started" not in capfd.readouterr().out
     picture = (toy / f"{name}.svg").read_text()
-    assert "VIMCO (2)" in picture
-    assert "NVIL (2)" in picture
+    assert "VIMCO (5)" in picture
+    assert "NVIL (5)" in picture
 
 
 def test_an_interrupted_study_goes_on(toy, capfd):
@@ -358,25 +360,43 @@ def test_figure_4_shows_the_model_of_figure_2(toy, capfd):
     assert (toy / "figure-4.png").read_bytes() == (path / "samples.png").read_bytes()
 
 
-def test_structured_likelihoods_and_means(toy, capfd):
-    """Two studies side by side in one call of the library, to save the start of processes."""
-    trainings = [
-        training
-        for name, only in (("structured-nll", "prior-*-vimco"), ("means", "vimco-leave-one-out-K5"))
-        for training in planned(
-            STUDIES[name].adjusted(updates=UPDATES, data="synthetic", rates=[1e-3], averaging=0.9, only=[only]), toy
-        )
-    ]
-    assert run_study(trainings, None, LocalWorkers(2), Watch()).failures == []
-    assert len(evaluations_due(trainings, 100)) == 2
+def test_structured_likelihoods(toy, capfd):
     assert vimco("study", "structured-nll", *OPTIONS, "--only", "prior-*-vimco", "--output", toy) == 0
-    assert vimco("study", "means", *OPTIONS, "--only", "vimco-leave-one-out-K5", "--output", toy) == 0
+    (path,) = run_paths(toy, "structured-nll", "prior-*-vimco")
+    raw, averaged = runs.load(path).summary()["evaluations"]
+    assert (raw["num_samples"], averaged["num_samples"]) == (100, 100)
     printed = capfd.readouterr().out
-    for path, num_samples in ((trainings[0].path, 100), (trainings[1].path, 1000)):
-        (raw, _averaged) = runs.load(path).summary()["evaluations"]
-        assert raw["num_samples"] == num_samples
-        assert f"{raw['negative_log_likelihood']:.2f} ± " in printed
-    assert (toy / "means.svg").exists()
+    for value in (raw["negative_log_likelihood"], averaged["negative_log_likelihood"]):
+        assert f"{value:.2f} ± " in printed
+
+
+def test_means_take_the_run_of_table_1(toy, capfd):
+    (path,) = run_paths(toy, "means", "vimco-K5")
+    value = runs.load(path).summary()["evaluations"][0]["negative_log_likelihood"]
+    assert vimco("study", "means", *OPTIONS, "--only", "vimco-K5", "--output", toy) == 0
+    printed = capfd.readouterr().out
+    assert "started" not in printed
+    assert f"{value:.2f} ± " in printed
+    assert "geometric mean" in (toy / "means.svg").read_text()
+
+
+def test_an_evaluation_of_other_parameters_does_not_count(toy):
+    """An extended run may have found better parameters: their evaluation is due again."""
+    options = {"updates": UPDATES, "data": "synthetic", "rates": [1e-3], "averaging": 0.9, "only": ["vimco-K5"]}
+    trainings = planned(STUDIES["table-1"].adjusted(**options), toy)
+    assert evaluations_due(trainings, 1000) == []
+    ((weights,),) = [task.weights[:1] for task in evaluations_due(trainings, 999)]
+    assert weights == "best"
+    path = trainings[0].path / "summary.json"
+    before = path.read_bytes()
+    summary = json.loads(before)
+    summary["evaluations"][0]["update"] -= 1
+    try:
+        path.write_text(json.dumps(summary))
+        (task,) = evaluations_due(trainings, 1000)
+        assert task.weights == (summary["evaluations"][0]["weights"],)
+    finally:
+        path.write_bytes(before)
 
 
 def test_a_report_of_the_toy_runs(toy, tmp_path):

@@ -128,6 +128,7 @@ class StudyDisplay(Watch):
             transient=True,
             disable=not err.is_terminal,
         )
+        self.whole = self.bars.add_task("the whole study", total=1.0, text="")
         self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "StudyDisplay":
@@ -157,6 +158,10 @@ class StudyDisplay(Watch):
             return
         self.next_look = time.monotonic() + 3
         left = dict(zip(self.trainings, estimates.seconds_of_each(self.trainings), strict=True))
+        num_done = sum(seconds == 0 for seconds in left.values())
+        time_left = estimates.words(estimates.seconds_left(list(left.values()), self.workers))
+        text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
+        self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:
             result = task.result() if isinstance(task, Training) else None
             if result is not None and isinstance(task, Training) and task.name in self.tasks:
@@ -195,7 +200,7 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
     out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
     _wide(out).print(table)
     num_done = sum(training.is_done() for training in trainings)
-    total = estimates.words(estimates.seconds_left(trainings, workers))
+    total = estimates.words(estimates.seconds_left(seconds, workers))
     out.print(f"{num_done} done, {len(trainings) - num_done} to do; training needs about {total} more.")
 
 

@@ -14,10 +14,9 @@ SECONDS_TO_START = 10.0  # compiling, and drawing at the end
 PIXELS = 784
 
 
-def seconds_left(trainings: Sequence[Training], workers: int) -> float:
-    """Time until all runs have been trained, by so many at a time."""
-    left = seconds_of_each(trainings)
-    return max(max(left, default=0.0), sum(left) / workers)
+def seconds_left(each: Sequence[float], workers: int) -> float:
+    """Time until all runs have been trained, so many at a time."""
+    return max(max(each, default=0.0), sum(each) / workers)
 
 
 def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
@@ -27,9 +26,10 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     for training in trainings:
         result = training.result()
         positions.append(training.target if training.is_done() else (result.updates if result else 0))
-        last = result.metrics[-1] if result and result.metrics else None
-        if last is not None and last["updates_per_second"] > 0:
-            measured.setdefault(Cell.of(training.config), []).append(1 / last["updates_per_second"])
+        if result and len(result.metrics) > 1:  # the first line counts the time to compile
+            measured.setdefault(Cell.of(training.config), []).append(
+                1 / max(result.metrics[-1]["updates_per_second"], 0.01)
+            )
     rough = {Cell.of(training.config): rough_seconds_per_update(training.config) for training in trainings}
     factor = median([median(speeds) / rough[cell] for cell, speeds in measured.items()] or [1.0])
     per_update = {
