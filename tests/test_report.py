@@ -12,9 +12,11 @@ from recorded import recorded_run
 from vimco import cli
 from vimco.config import RunConfig
 from vimco.errors import UsageError
+from vimco.figures import Curve, panels
 from vimco.report import paper, write_report
 from vimco.report.assembly import report
 from vimco.report.claims import CLAIMS
+from vimco.report.curves import signal_points
 from vimco.report.document import Picture, Table, Text, markdown
 from vimco.report.sections import study_section
 from vimco.report.tables import generative, short_count
@@ -117,6 +119,28 @@ def test_runs_off_the_protocol_are_shown_apart(tmp_path):
     (others,) = [section for section in document.sections if section.anchor == "other-runs"]
     assert isinstance(others.blocks[-1], Picture)
     assert "clip 1.0" in markdown(document)
+
+
+def test_curves_keep_their_style_and_an_empty_panel_says_so():
+    short, long = [(1, -5.0), (2, -4.0)], [(i, -9.0 + i) for i in range(8)]
+    curves = [Curve("NVIL (2)", "nvil", short, "#000000", "--"), Curve("VIMCO (2)", "vimco", long, "#0072B2")]
+    left, right = panels({"one": curves, "two": []}, "bound").axes
+    styles = {
+        line.get_label(): (line.get_linestyle(), line.get_marker()) for line in left.lines if len(line.get_xdata())
+    }
+    assert styles == {"NVIL (2)": ("--", "."), "VIMCO (2)": ("-", "")}
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["NVIL (2)", "VIMCO (2)"]
+    assert [text.get_text() for text in right.texts] == ["not run"]
+    assert len(left.get_yticks()) > 1
+
+
+def test_smoothing_the_signal_keeps_its_root_mean_square(tmp_path):
+    path = recorded_run(tmp_path, run_of("vimco", 5))
+    lines = [{"update": i, "signal_rms": 3.0 if i % 2 else 4.0} for i in range(1, 101)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    points = signal_points(results_in(tmp_path)[0])
+    assert [update for update, _ in points] == list(range(2, 101))  # a hundred lines: two at a time
+    assert {round(value, 6) for _, value in points} == {round(12.5**0.5, 6)}
 
 
 def test_a_run_in_training_is_shown_as_far_as_it_is(tmp_path):

@@ -83,13 +83,18 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
             axes.set_title(title)
             _count_updates(axes)
             for curve in curves:
-                marker = "." if len(curve.points) < 5 else ""  # too short for a line to be seen
-                axes.plot(*zip(*curve.points, strict=True), curve.line + marker, color=curve.colour, label=curve.label)
+                axes.plot(
+                    *zip(*curve.points, strict=True),
+                    color=curve.colour,
+                    label=curve.label,
+                    linestyle=curve.line,
+                    marker="." if len(curve.points) < 5 else "",  # too short for a line to be seen
+                )
             if curves:
                 _legend(axes, curves)
             else:
                 axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="#666666")
-                axes.set_yticks([])
+                axes.set_xticks([])
             if is_logarithmic:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -92,7 +92,7 @@ def figure_4() -> list[RunConfig]:
 
 
 def means() -> list[RunConfig]:
-    """Sec. 2.5: what stands in for the left-out f. At K = 2 both means are the one other sample, so K = 5 and 10."""
+    """Sec. 2.5.3: what stands in for the left-out f. At K = 2 both means are the one other sample, so K = 5 and 10."""
     return [_generative(estimator, K, rate) for K, estimator, rate in product((5, 10), MEANS, RATES)]
 
 

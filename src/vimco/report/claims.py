@@ -200,7 +200,7 @@ CLAIMS = (
     ),
     Claim(
         "The geometric mean is slightly better than the arithmetic",
-        "Sec. 2.5",
+        "Sec. 2.5.3",
         _from_curves(
             [*_of("vimco", (5, 10)), *_of("vimco-arithmetic", (5, 10))], lambda v: v[0] > v[2] and v[1] > v[3]
         ),
