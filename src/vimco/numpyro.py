@@ -136,15 +136,18 @@ def _sites(program_trace: Trace) -> dict[str, Site]:
 
 def _site(site: dict[str, Any], program_trace: Trace) -> Site:
     fn = site["fn"]
+    is_scored = not site["is_observed"] and not fn.has_rsample
+    if is_scored and site.get("_control_flow_done") and jnp.issubdtype(jnp.result_type(site["value"]), jnp.floating):
+        raise UsageError(
+            f"Latent {site['name']!r} is continuous and not reparameterised, and inside `scan` gradients cannot be "
+            "kept out of it: write the loop in Python, or reparameterise."
+        )
     log_prob = fn.log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else []))
-    plates = {
-        frame.name: Plate(frame.dim, full_size=program_trace[frame.name]["args"][0], size=frame.size)
-        for frame in site["cond_indep_stack"]
-    }
+    plates = {frame.name: _plate(frame, site, program_trace) for frame in site["cond_indep_stack"]}
     return Site(
         name=site["name"],
         log_prob=log_prob,
-        log_score=None if site["is_observed"] or fn.has_rsample else log_prob,
+        log_score=log_prob if is_scored else None,
         scale=own_scale(site["scale"], plates.values()),
         plates=plates,
         is_observed=site["is_observed"],
@@ -152,6 +155,17 @@ def _site(site: dict[str, Any], program_trace: Trace) -> Site:
         is_auxiliary=bool(site["infer"].get("is_auxiliary")),
         is_enumerated=site["infer"].get("enumerate") is not None,
     )
+
+
+def _plate(frame: Any, site: dict[str, Any], program_trace: Trace) -> Plate:
+    if frame.name in program_trace:
+        return Plate(frame.dim, full_size=program_trace[frame.name]["args"][0], size=frame.size)
+    if site["scale"] is not None:  # a plate inside `scan` leaves no entry, so its N is not known
+        raise UsageError(
+            f"Site {site['name']!r} has a scale, and plate {frame.name!r} inside `scan` hides whether that is its own: "
+            "do not subsample or scale inside `scan`."
+        )
+    return Plate(frame.dim, full_size=frame.size, size=frame.size)
 
 
 def _is_masked(fn: Any) -> bool:
