@@ -1,0 +1,1 @@
+"""Speed and memory, each beside its own lower limit. `make bench`, or `python -m benchmarks --help`."""

@@ -1,0 +1,185 @@
+"""Prints a table and writes its records as JSON: milliseconds beside the matrix products alone."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.limits import Product, numpy_products, products, xla_products
+from benchmarks.subjects import evaluations, updates
+from benchmarks.timing import alternating
+from vimco.estimators import ESTIMATORS
+from vimco.evaluation import BLOCK, ROWS
+
+TASKS = ("generative", "structured")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Milliseconds per update and per evaluation, beside the matrix products alone."""
+
+    output: Path = Path(os.environ.get("BENCH_OUTPUT", "bench.json"))
+    """Where the records go."""
+    rounds: int = 15
+    """Rounds of the alternation; the best and the median are given."""
+    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory")
+    """Which parts to run."""
+
+
+def repeats_for(K: int, batch: int, width: int) -> int:
+    """About 60 ms of updates."""
+    return max(2, round(300_000 / (K * batch * width + 100_000) * 20))
+
+
+def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: int) -> dict[str, Any]:
+    """An update by VIMCO (by NVIL at K = 1, where VIMCO has nothing to compare)."""
+    estimator = "vimco" if K > 1 else "nvil"
+    repeats = repeats_for(K, batch, width)
+    run, seconds_to_first = updates(task, K, batch, width, repeats, estimator)
+    layers = products(task, K, batch, width)
+    timings = alternating(
+        {
+            "update": (run, repeats),
+            "limit": (xla_products(layers, repeats), repeats),
+            "numpy": (numpy_products(layers, repeats), repeats),
+        },
+        rounds,
+    )
+    return {
+        "kind": kind,
+        "task": task,
+        "estimator": estimator,
+        "K": K,
+        "batch": batch,
+        "width": width,
+        "ms": timings["update"].best,
+        "floor_ms": timings["limit"].best,
+        "ratio": timings["update"].best / timings["limit"].best,
+        "median_ms": timings["update"].median,
+        "median_floor_ms": timings["limit"].median,
+        "median_ratio": timings["update"].median / timings["limit"].median,
+        "numpy_ms": timings["numpy"].best,
+        "seconds_to_first_update": seconds_to_first,
+    }
+
+
+def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
+    """The evaluation of some examples with K samples, per example."""
+    size = ROWS // min(K, BLOCK)
+    blocks = K // BLOCK
+    layers = [layer for layer in products(task, BLOCK, size, 200) if layer.rows == BLOCK * size]
+    shared = [Product(size, layer.inputs, layer.outputs) for layer in products(task, 1, size, 200)[:1]]
+    timings = alternating(
+        {
+            "evaluation": (evaluations(task, K, size), size),
+            "limit": (xla_products(layers, blocks, gradients=False), size),
+            "shared": (xla_products(shared, 1, gradients=False), size),
+        },
+        max(3, rounds // 3),
+    )
+    floor = timings["limit"].best + timings["shared"].best
+    median_floor = timings["limit"].median + timings["shared"].median
+    return {
+        "kind": "evaluation",
+        "task": task,
+        "K": K,
+        "ms": timings["evaluation"].best,
+        "floor_ms": floor,
+        "ratio": timings["evaluation"].best / floor,
+        "median_ms": timings["evaluation"].median,
+        "median_floor_ms": median_floor,
+        "median_ratio": timings["evaluation"].median / median_floor,
+    }
+
+
+def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
+    """Every estimator beside VIMCO."""
+    repeats = repeats_for(K, 24, 200)
+    runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in ESTIMATORS}
+    timings = alternating(runs, rounds)
+    base = timings["vimco"]
+    return [
+        {
+            "kind": "estimator",
+            "task": "generative",
+            "estimator": name,
+            "K": K,
+            "ms": timing.best,
+            "floor_ms": base.best,
+            "ratio": timing.best / base.best,
+            "median_ratio": timing.median / base.median,
+        }
+        for name, timing in timings.items()
+    ]
+
+
+def memory_record(K: int, slice_size: int | None) -> dict[str, Any]:
+    """Peak memory of a process that does two updates, and of one that only starts."""
+    peak = [
+        int(subprocess.run([sys.executable, "-m", "benchmarks.memory", *words], capture_output=True, check=True).stdout)
+        for words in ([], [str(K), str(slice_size or 0)])
+    ]
+    return {
+        "kind": "memory",
+        "task": "generative",
+        "K": K,
+        "slice_size": slice_size,
+        "start_mb": peak[0],
+        "mb": peak[1],
+    }
+
+
+def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
+    """The records as a person reads them."""
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in columns:
+        result.add_column(name.replace("_", " "), justify="right")
+    for record in records:
+        result.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in (record.get(c) for c in columns)))
+    return result
+
+
+def main(options: Options) -> None:
+    """Measures, prints, writes."""
+    console = Console(width=120)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    console.print(f"jax {jax.__version__}, {platform.machine()}, {cores} cores; best of {options.rounds} rounds")
+    records: list[dict[str, Any]] = []
+    timed = ("task", "K", "batch", "width", "ms", "floor_ms", "ratio", "median_ratio", "numpy_ms")
+
+    def show(title: str, columns: tuple[str, ...], new: list[dict[str, Any]]) -> None:
+        records.extend(new)
+        console.print(table(title, columns, new))
+        console.print()
+
+    if "update" in options.only:
+        new = [update_record("update", t, K, 24, 200, options.rounds) for t in TASKS for K in (1, 2, 5, 10, 50)]
+        show("One update, and its matrix products alone", (*timed, "seconds_to_first_update"), new)
+    if "growth" in options.only:
+        sizes = [(5, 96, 200), (5, 24, 400), (100, 24, 200), (500, 24, 200)]
+        new = [update_record("growth", "generative", *size, options.rounds) for size in sizes]
+        show("How it grows", timed, new)
+    if "estimator" in options.only:
+        columns = ("estimator", "K", "ms", "ratio", "median_ratio")
+        show("Estimators, relative to VIMCO", columns, estimator_records(5, options.rounds))
+    if "evaluation" in options.only:
+        new = [evaluation_record(task, 1000, options.rounds) for task in TASKS]
+        show("Evaluation, per example", ("task", "K", "ms", "floor_ms", "ratio", "median_ratio"), new)
+    if "memory" in options.only:
+        new = [memory_record(K, s) for K, s in ((5, None), (50, None), (5000, 100))]
+        show("Peak memory (MB)", ("K", "slice_size", "start_mb", "mb"), new)
+    options.output.write_text(json.dumps(records, indent=2) + "\n")
+    console.print(f"Records: {options.output}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, prog="python -m benchmarks"))

@@ -1,0 +1,85 @@
+"""The limit of an update: its matrix products alone, by XLA and by NumPy's BLAS, on the same shapes.
+
+No gradient flows into binary samples, so a layer needs two products: parents times weights, and parents times residuals
+for the weights' gradient. What sees the data alone has B rows, everything else K B.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vimco.training import COMPILER_OPTIONS
+
+
+class Product(NamedTuple):
+    rows: int
+    inputs: int
+    outputs: int
+
+
+def products(task: str, K: int, batch: int, width: int) -> list[Product]:
+    """The layers of the three-layer model of a task."""
+    square = [Product(K * batch, width, width)] * 4
+    if task == "generative":
+        return [Product(batch, 784, width), *square, Product(K * batch, width, 784)]
+    half = Product(batch, 392, width)  # context to prior, context to proposal, observation to proposal
+    return [half, half, half, *square, Product(K * batch, width, 392)]
+
+
+def xla_products(layers: list[Product], repeats: int, gradients: bool = True) -> Callable[[], None]:
+    """The products of `repeats` updates in one compiled call. Each result is an operand later, so none is left out."""
+    parents, weights, residuals = _operands(layers)
+
+    def once(_: int, state: tuple) -> tuple:
+        weights, residuals = state
+        forward = tuple(p @ w for p, w in zip(parents, weights, strict=True))
+        if not gradients:
+            # A sum that depends on all results keeps them alive; it costs a row each.
+            return tuple(w + 1e-30 * f[:1, :1] for w, f in zip(weights, forward, strict=True)), residuals
+        contract_rows = (((0,), (0,)), ((), ()))
+        return (
+            tuple(jax.lax.dot_general(p, r, contract_rows) for p, r in zip(parents, residuals, strict=True)),
+            forward,
+        )
+
+    def run(weights: tuple, residuals: tuple) -> tuple:
+        return jax.lax.fori_loop(0, repeats, once, (weights, residuals))
+
+    compiled = jax.jit(run, compiler_options=COMPILER_OPTIONS).lower(weights, residuals).compile()
+    return lambda: jax.block_until_ready(compiled(weights, residuals))
+
+
+def numpy_products(layers: list[Product], repeats: int) -> Callable[[], None]:
+    """The same products by NumPy."""
+    parents, weights, residuals = jax.tree.map(np.asarray, _operands(layers))
+    forward = [np.empty((p.rows, p.outputs), np.float32) for p in layers]
+    backward = [np.empty((p.inputs, p.outputs), np.float32) for p in layers]
+
+    def run() -> None:
+        for _ in range(repeats):
+            for p, w, r, f, b in zip(parents, weights, residuals, forward, backward, strict=True):
+                np.matmul(p, w, out=f)
+                np.matmul(p.T, r, out=b)
+
+    return run
+
+
+def _operands(layers: list[Product]) -> tuple[tuple, tuple, tuple]:
+    """Parents with orthonormal rows or columns, so that products of products neither grow nor vanish."""
+    rng = np.random.default_rng(0)
+
+    def parent(p: Product) -> jax.Array:
+        tall = np.linalg.qr(rng.standard_normal((max(p.rows, p.inputs), min(p.rows, p.inputs))))[0]
+        return jnp.asarray(tall if p.rows >= p.inputs else tall.T, jnp.float32)
+
+    def random(rows: int, columns: int) -> jax.Array:
+        return jnp.asarray(rng.standard_normal((rows, columns)) * 0.05, jnp.float32)
+
+    return (
+        tuple(parent(p) for p in layers),
+        tuple(random(p.inputs, p.outputs) for p in layers),
+        tuple(random(p.rows, p.outputs) for p in layers),
+    )

@@ -1,0 +1,68 @@
+"""What is timed: updates and evaluations of the paper's models on random bits."""
+
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import vimco
+from vimco.adam import adam
+from vimco.evaluation import evaluate
+from vimco.samples import Examples
+from vimco.training import Trainer
+
+
+def examples(task: str, number: int = 50_000) -> Examples:
+    """Images with as many pixels on as in MNIST."""
+    images = jnp.asarray(np.random.default_rng(1).random((number, 784)) < 0.13, jnp.uint8)
+    return Examples(images) if task == "generative" else Examples(images[:, 392:], images[:, :392])
+
+
+def model(task: str, width: int, slice_size: int | None = None) -> vimco.SigmoidBeliefNetwork:
+    """The three-layer model of a task."""
+    key, layers = jax.random.key(0), (width,) * 3
+    if task == "generative":
+        return vimco.generative_sbn(key, layers, jnp.full(784, 0.13), slice_size=slice_size)
+    return vimco.structured_sbn(key, layers, jnp.full(392, 0.13), jnp.full(392, 0.13), slice_size=slice_size)
+
+
+def updates(
+    task: str,
+    K: int,
+    batch: int,
+    width: int,
+    repeats: int,
+    estimator: str = "vimco",
+    slice_size: int | None = None,
+) -> tuple[Callable[[], None], float]:
+    """A call that does `repeats` updates, and the seconds from nothing to the first one done."""
+    data = examples(task)
+    key = jax.random.key(0)
+    start = time.perf_counter()
+    trainer = Trainer(
+        optimizer=adam(1e-3),
+        num_samples=K,
+        batch_size=batch,
+        averaging=None,
+        key_of_latents=key,
+        key_of_dreams=key,
+        key_of_order=key,
+    )
+    named = vimco.named_estimator(estimator, key, jnp.full(784, 0.13))
+    state = [trainer.initial_state(model(task, width, slice_size), named, data)]
+    order = trainer.epoch_order(data, 0)
+
+    def advance(number: int) -> None:
+        # The order of one epoch serves all: which examples are taken makes no difference to the time.
+        state[0] = jax.block_until_ready(trainer.advanced(state[0], data, order, number))
+
+    advance(1)
+    return lambda: advance(repeats), time.perf_counter() - start
+
+
+def evaluations(task: str, K: int, number: int) -> Callable[[], None]:
+    """A call that evaluates so many examples with K samples each."""
+    data, trained = examples(task, number), model(task, 200)
+    return lambda: evaluate(trained, data, jax.random.key(1), K)

@@ -1,0 +1,26 @@
+"""Fair timing on a shared machine: every candidate in turn, several rounds, best and median."""
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import NamedTuple
+
+
+class Timing(NamedTuple):
+    """Milliseconds per repeat."""
+
+    best: float
+    median: float
+
+
+def alternating(candidates: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, Timing]:
+    """Times callables that each do so many repeats, in alternation, after one call to warm up."""
+    for run, _ in candidates.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, (run, repeats) in candidates.items():
+            start = time.perf_counter()
+            run()
+            times[name].append((time.perf_counter() - start) / repeats * 1e3)
+    return {name: Timing(min(values), median(values)) for name, values in times.items()}
