@@ -2,6 +2,7 @@
 
 import enum
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -98,16 +99,19 @@ class Experiment:
 def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
     """The model of a configuration with its initial parameters, for images of this mean and shape."""
     key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
-    build = functools.partial(generative_sbn, key, config.layers)
     options: dict[str, Any] = {"symmetric": config.symmetric, "slice_size": config.slice_size}
-    means = {"observation_mean": mean}
-    if config.task == "structured":
-        build = functools.partial(structured_sbn, key, config.layers)
-        options["proposal"] = config.proposal
-        means["context_mean"], means["observation_mean"] = halves(mean, image_shape)
-    arrays = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in means.items()}
-    # One compilation in place of one for each operation.
-    return eqx.filter_jit(build)(**arrays, **options)
+    dtype = jnp.result_type(float)
+    if config.task == "generative":
+        return _compiled(generative_sbn, key, config.layers, jnp.asarray(mean, dtype), **options)
+    context_mean, observation_mean = (jnp.asarray(half, dtype) for half in halves(mean, image_shape))
+    options["proposal"] = config.proposal
+    return _compiled(structured_sbn, key, config.layers, observation_mean, context_mean, **options)
+
+
+@eqx.filter_jit
+def _compiled(build: Callable[..., SigmoidBeliefNetwork], *arguments: Any, **options: Any) -> SigmoidBeliefNetwork:
+    """One compilation in place of one for each operation."""
+    return build(*arguments, **options)
 
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:

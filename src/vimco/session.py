@@ -79,7 +79,7 @@ def train(config: RunConfig, output: str | Path | None = None, observer: Observe
             return _Session(run, experiment, experiment.initial_state(model), _Record(), observer).go()
 
 
-def resume(path: str | Path, observer: Observer | None = None, **budget: float | None) -> Run:
+def resume(path: str | Path, observer: Observer | None = None, **budget: int | float | None) -> Run:
     """Goes on with a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
     `minutes=`, which count from the run's beginning.
 

@@ -1,0 +1,144 @@
+"""Runs for the tests: made within this process, or by the program in one of its own, and compared bit for bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from vimco import runs, session
+from vimco.checkpoints import read_arrays
+from vimco.config import RunConfig
+
+PROGRAM = Path(sys.executable).with_name("vimco")  # as it was installed
+TIMING = ("updates_per_second", "seconds")
+
+# Everything that a checkpoint may have to hold: NVIL's moments, an average, a schedule's count. Checkpoints after every
+# call, so that a kill may come at any distance from one.
+EVERYTHING = RunConfig(
+    data="synthetic",
+    layers=(4, 3),
+    estimator="nvil",
+    num_samples=2,
+    averaging=0.9,
+    schedule="cosine",
+    warmup_updates=5,
+    clip=1.0,
+    learning_rate=0.01,
+    updates=90,
+    log_every=10,
+    validate_every=30,
+    checkpoint_seconds=0.0,
+)
+
+
+class Recorder(session.Observer):
+    """Remembers what it is told, and asks the run to stop at an update."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at = stop_at
+        self.warnings = []
+        self.lines = []
+
+    def advanced(self, update, seconds, latest):
+        if self.stop_at is not None and update >= self.stop_at:
+            signal.raise_signal(signal.SIGTERM)
+
+    def logged(self, line):
+        self.lines.append(line)
+
+    def warned(self, message):
+        self.warnings.append(message)
+
+
+def stopped_run(config, path, update):
+    """A run that was stopped by SIGTERM at or soon after an update."""
+    try:
+        session.train(config, path, Recorder(stop_at=update))
+    except session.Interrupted as interruption:
+        return interruption.run
+    raise AssertionError("the run came to its end")
+
+
+def arrays(path, name=runs.CHECKPOINT):
+    return read_arrays(Path(path) / name)[0]
+
+
+def assert_same_arrays(first, second):
+    """Bit for bit: −0 is not 0, and a NaN is itself."""
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        assert (array.dtype, array.shape) == (second[name].dtype, second[name].shape), name
+        assert array.tobytes() == second[name].tobytes(), name
+
+
+def without_timing(lines):
+    return [{name: value for name, value in line.items() if name not in TIMING} for line in lines]
+
+
+def assert_same_outcome(path, reference):
+    """The same parameters, training state, best models and metrics, but for how long it took."""
+    for name in (runs.CHECKPOINT, *runs.BEST.values()):
+        assert (path / name).exists() == (reference / name).exists(), name
+        if (path / name).exists():
+            assert_same_arrays(arrays(path, name), arrays(reference, name))
+    run, other = runs.load(path), runs.load(reference)
+    assert without_timing(run.metrics()) == without_timing(other.metrics())
+    for name in ("updates", "best", "best_average"):
+        assert run.summary()[name] == other.summary()[name]
+    assert [entry.name for entry in path.iterdir() if entry.name.endswith(".part")] == []
+
+
+def environment(folder):
+    """That of the program: away from the user's data and caches. What one process compiles serves the next ones."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIMCO_", "JAX_"))}
+    return {
+        **kept,
+        "VIMCO_CACHE": str(folder / "cache"),
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "MPLCONFIGDIR": str(folder / "matplotlib"),
+    }
+
+
+def options(config):
+    """The command line that says the same as a configuration."""
+    words = []
+    default = RunConfig().to_json()
+    for name, value in config.to_json().items():
+        if value != default[name]:
+            words += ["--" + name.replace("_", "-"), *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+def vimco(*arguments, folder, prepare=None, stderr=subprocess.PIPE):
+    """Starts the program. SIGINT is as in a terminal, even if the tests run in the background."""
+
+    def before():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prepare is not None:
+            prepare()
+
+    return subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        preexec_fn=before,
+    )
+
+
+def finished(process):
+    """Exit status, output, and errors."""
+    out, errors = process.communicate(timeout=300)
+    return process.returncode, out, errors
+
+
+def wait_for_update(process, path, update):
+    """Until the metrics have come to an update. Polls, and gives up if the program has ended."""
+    while not any(line["update"] >= update for line in runs.read_metrics(path / runs.METRICS)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)

@@ -1,0 +1,669 @@
+"""Run directories: nothing is lost, whatever happens between two writes; what is damaged is noticed."""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from program import EVERYTHING, Recorder, arrays, assert_same_arrays, assert_same_outcome, stopped_run, without_timing
+
+import vimco
+from vimco import runs, session
+from vimco.checkpoints import DamagedFileError, read_arrays, write_tree
+from vimco.config import RunConfig
+from vimco.errors import UsageError
+from vimco.evaluation import Evaluation
+from vimco.experiment import Purpose, key_for
+from vimco.files import replace_file
+
+SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_every=10, validate_every=20)
+
+
+def without_pictures(patch):
+    """They take longer than the rest of a small run."""
+    patch.setattr(session, "draw_curves", lambda run: None)
+    patch.setattr(session, "draw_samples", lambda run: None)
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    without_pictures(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A run that nothing happened to."""
+    with pytest.MonkeyPatch.context() as patch:
+        without_pictures(patch)
+        return session.train(EVERYTHING, tmp_path_factory.mktemp("runs") / "reference").path
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The same, stopped halfway; its previous checkpoint is of an earlier update."""
+    run = stopped_run(EVERYTHING, tmp_path_factory.mktemp("runs") / "stopped", 45)
+    assert (
+        read_arrays(run.path / runs.PREVIOUS)[1]["update"] < read_arrays(run.path / runs.CHECKPOINT)[1]["update"] < 90
+    )
+    return run.path
+
+
+@pytest.fixture
+def halfway(stopped, tmp_path):
+    return shutil.copytree(stopped, tmp_path / "run")
+
+
+# What a run leaves
+
+
+def test_what_a_run_leaves(reference):
+    names = {entry.name for entry in reference.iterdir()}
+    assert names == {
+        ".lock",
+        "config.json",
+        "metrics.jsonl",
+        "checkpoint.safetensors",
+        "checkpoint.previous.safetensors",
+        "best.safetensors",
+        "best_average.safetensors",
+        "summary.json",
+    }  # and the pictures
+    record = json.loads((reference / "config.json").read_text())
+    assert RunConfig.from_json(record["config"]) == EVERYTHING
+    assert {"python", "jax", "jaxlib", "cpu", "threads"} <= record["environment"].keys()
+    assert record["data"]["checksum"] == vimco.load(reference).dataset().checksum
+    lines = vimco.load(reference).metrics()
+    assert [line["update"] for line in lines] == list(range(10, 91, 10))
+    assert [line["update"] for line in lines if "validation_bound" in line] == [30, 60, 90]
+    wanted = {"train_bound", "signal_rms", "effective_sample_size", "gradient_norm", "updates_per_second", "epoch"}
+    assert all(wanted <= line.keys() for line in lines)
+    assert lines[4]["epoch"] == 2.0  # 25 batches of 24 in 600
+
+
+def test_the_best_models_are_those_of_the_best_validations(reference):
+    run = vimco.load(reference)
+    for weights, name, key in (
+        ("best", "validation_bound", "best"),
+        ("best-average", "average_validation_bound", "best_average"),
+    ):
+        lines = [line for line in run.metrics() if name in line]
+        best = max(lines, key=lambda line: line[name])
+        assert run.summary()[key] == {"update": best["update"], "validation_bound": best[name]}
+        assert run.update_of(weights) == best["update"]
+    again = run.evaluate(2, "validation", weights="latest", seed=0)
+    assert again.mean_bound == pytest.approx(run.metrics()[-1]["validation_bound"], abs=1)  # other samples
+
+
+def test_a_worse_validation_does_not_displace_the_best(tmp_path, monkeypatch):
+    """Validations of −3, −1, −2: the second model is kept, that is the one after 20 updates."""
+    bounds = iter([-3.0, -1.0, -2.0])
+    monkeypatch.setattr(session, "evaluate", lambda *_: Evaluation(2, np.full(2, next(bounds)), np.ones(2), np.ones(2)))
+    run = session.train(dataclasses.replace(SMALL, validate_every=10, updates=30), tmp_path / "long")
+    assert run.summary()["best"] == {"update": 20, "validation_bound": -1.0}
+    bounds = iter([-3.0, -1.0])
+    short = session.train(dataclasses.replace(SMALL, validate_every=10, updates=20), tmp_path / "short")
+    assert_same_arrays(arrays(run.path, "best.safetensors"), arrays(short.path, "best.safetensors"))
+    assert run.model("best").likelihood.bias.tolist() == short.model("latest").likelihood.bias.tolist()
+
+
+# Stop and go on
+
+
+def test_stopped_and_resumed_is_never_stopped(reference, halfway):
+    recorder = Recorder()
+    session.resume(halfway, recorder)
+    assert_same_outcome(halfway, reference)
+    assert recorder.warnings == []
+
+
+class Killed(BaseException):
+    """The process ends here. Not an Exception: nobody may handle it."""
+
+
+@contextlib.contextmanager
+def killed_at(operation):
+    """Ends the process at an operation on files, counted from 1: just before something is flushed or renamed.
+
+    What a killed process cannot do any more, clearing up, does not happen either.
+    """
+    number = 0
+    with pytest.MonkeyPatch.context() as patch:
+        unlink = pathlib.Path.unlink
+
+        def counted(original):
+            def replacement(*arguments):
+                nonlocal number
+                number += 1
+                if number >= operation:
+                    raise Killed
+                return original(*arguments)
+
+            return replacement
+
+        patch.setattr(os, "fsync", counted(os.fsync))
+        patch.setattr(pathlib.Path, "replace", counted(pathlib.Path.replace))
+        patch.setattr(pathlib.Path, "unlink", lambda *a, **k: None if number >= operation else unlink(*a, **k))
+        yield
+
+
+@pytest.mark.parametrize("operations", [15, 16, 17, 18, 19])
+def test_killed_between_any_two_writes_again_and_again(reference, tmp_path, operations):
+    """Every session dies at its n-th write or rename, until one comes to the end. A session that goes on from a
+    checkpoint needs some fourteen to come to the next one, so all places for dying are visited."""
+    path = tmp_path / "run"
+    deaths = 0
+    while deaths < 60:
+        try:
+            with killed_at(operations):
+                if (path / runs.CONFIG).exists():
+                    session.resume(path, Recorder())
+                else:
+                    session.train(EVERYTHING, path, Recorder())
+            break
+        except Killed:
+            deaths += 1
+    assert 2 < deaths < 60
+    assert_same_outcome(path, reference)
+
+
+def test_metrics_ahead_of_the_checkpoint_are_written_again(reference, halfway):
+    """As if killed after lines of metrics, and half a line, but before the checkpoint that goes with them."""
+    (halfway / runs.PREVIOUS).replace(halfway / runs.CHECKPOINT)
+    with (halfway / runs.METRICS).open("a") as file:
+        file.write('{"update": 70, "train_bound": -1.0}\n{"update": 80, "tr')
+    session.resume(halfway, Recorder())
+    assert_same_outcome(halfway, reference)
+
+
+def test_killed_before_the_first_checkpoint(reference, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(Killed), killed_at(3):
+        session.train(EVERYTHING, path)
+    assert {entry.name for entry in path.iterdir() if not entry.name.startswith(".")} == {"config.json"}
+    session.resume(path, Recorder())
+    assert_same_outcome(path, reference)
+
+
+def test_killed_before_the_configuration(reference, tmp_path):
+    """There is no run then, and its directory can be used."""
+    path = tmp_path / "run"
+    with pytest.raises(Killed), killed_at(1):
+        session.train(EVERYTHING, path)
+    assert any(entry.name.endswith(".part") for entry in path.iterdir())
+    session.train(EVERYTHING, path)
+    assert_same_outcome(path, reference)
+
+
+def test_an_extended_run_is_one_long_run(tmp_path):
+    """With a constant rate; 35 is neither a log point nor a validation, nor the end of an epoch."""
+    long = session.train(SMALL, tmp_path / "long")
+    short = session.train(dataclasses.replace(SMALL, updates=35), tmp_path / "short")
+    assert short.summary()["updates"] == 35
+    session.resume(short.path, updates=50)
+    assert_same_arrays(
+        {name: a for name, a in arrays(short.path).items() if not name.startswith("totals")},
+        {name: a for name, a in arrays(long.path).items() if not name.startswith("totals")},
+    )
+    run = runs.load(short.path)
+    assert run.config == SMALL
+    assert run.summary()["updates"] == 50
+    assert [line["update"] for line in run.metrics()] == [10, 20, 30, 35, 40, 50]  # 35 ended a run, so it has a line
+    again = arrays(short.path)
+    session.resume(short.path)  # a finished run has nothing to do
+    assert_same_arrays(arrays(short.path), again)
+    with pytest.raises(UsageError, match="has done 50 updates already, more than the 40 asked for"):
+        session.resume(short.path, updates=40)
+    assert runs.load(short.path).config == SMALL
+
+
+def test_extending_does_not_move_the_horizon_of_a_schedule(reference, tmp_path):
+    path = shutil.copytree(reference, tmp_path / "run")
+    recorder = Recorder()
+    session.resume(path, recorder, updates=100)
+    assert recorder.warnings == ["The cosine schedule ends at update 90: from there on the learning rate is zero."]
+    before, after = arrays(reference), arrays(path)
+    assert int(after["update"]) == 100
+    model = [name for name in before if name.startswith("model.")]
+    assert_same_arrays({name: before[name] for name in model}, {name: after[name] for name in model})
+
+
+def test_double_precision(tmp_path):
+    config = dataclasses.replace(SMALL, precision="float64")
+    whole = session.train(config, tmp_path / "whole")
+    run = stopped_run(config, tmp_path / "parts", 20)
+    session.resume(run.path, Recorder())
+    assert_same_outcome(run.path, whole.path)
+    assert arrays(run.path)["model.likelihood.bias"].dtype == np.float64
+    assert run.model().likelihood.bias.dtype == np.float64
+
+
+# Budgets
+
+
+def test_epochs(tmp_path):
+    run = session.train(dataclasses.replace(SMALL, updates=None, epochs=1.6), tmp_path / "run")
+    assert (run.summary()["updates"], run.summary()["epochs"]) == (40, 1.6)
+
+
+def test_minutes(tmp_path):
+    """A budget of time counts time of training, over all sessions."""
+    config = dataclasses.replace(SMALL, updates=None, minutes=0.001, log_every=1000, validate_every=1000)
+    run = session.train(config, tmp_path / "run")
+    first = run.summary()["updates"]
+    seconds = read_arrays(run.path / runs.CHECKPOINT)[1]["seconds"]
+    assert first > 0
+    assert seconds >= 0.06
+    with pytest.raises(UsageError, match="budgets count from the run's beginning"):
+        session.resume(run.path, minutes=0.001)
+    session.resume(run.path, Recorder(), minutes=seconds / 60 + 0.0005)
+    assert runs.load(run.path).summary()["updates"] > first
+
+
+# Damage
+
+
+def damaged(content, how):
+    middle = len(content) // 2
+    return {
+        "empty": b"",
+        "cut": content[:-1],
+        "short": content[:100],
+        "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "longer": content + b"\0",
+        "text": b"not a checkpoint at all",
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "short", "flipped", "longer", "text", "missing"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, how):
+    latest = halfway / runs.CHECKPOINT
+    previous = read_arrays(halfway / runs.PREVIOUS)[1]["update"]
+    if how == "missing":
+        latest.unlink()
+    else:
+        latest.write_bytes(damaged(latest.read_bytes(), how))
+    recorder = Recorder()
+    session.resume(halfway, recorder)
+    assert len(recorder.warnings) == 1
+    assert "checkpoint.safetensors" in recorder.warnings[0]
+    assert f"Going on from the checkpoint before it, of update {previous}." in recorder.warnings[0]
+    assert_same_outcome(halfway, reference)
+
+
+def test_a_damaged_checkpoint_never_becomes_the_previous_one(halfway):
+    """Killed at any moment of the first save after the damage, there is still a whole checkpoint."""
+    for operation in range(1, 9):
+        path = shutil.copytree(halfway, halfway.with_name(f"killed at {operation}"))
+        (path / runs.CHECKPOINT).write_bytes(b"damaged")
+        with pytest.raises(Killed), killed_at(operation):
+            session.resume(path, Recorder())
+        runs.latest_checkpoint(path)
+
+
+def test_two_damaged_checkpoints_are_an_end(halfway):
+    for name in (runs.CHECKPOINT, runs.PREVIOUS):
+        (halfway / name).write_bytes((halfway / name).read_bytes()[:-7])
+    before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
+    with pytest.raises(UsageError, match=r"(?s)checkpoint\.safetensors.*checkpoint\.previous.*start the run anew"):
+        session.resume(halfway)
+    assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
+
+
+def test_every_single_bit_counts(tmp_path):
+    """Each byte of the header, names, shapes, checksum and all, and of the values."""
+    path = tmp_path / "tree.safetensors"
+    write_tree(path, {"a": np.arange(6.0).reshape(2, 3), "b": np.array(True)}, {"update": 7})
+    content = path.read_bytes()
+    assert read_arrays(path)[1] == {"update": 7}
+    for i in range(len(content)):
+        for bit in (1, 32):
+            path.write_bytes(content[:i] + bytes([content[i] ^ bit]) + content[i + 1 :])
+            with pytest.raises(DamagedFileError):
+                read_arrays(path)
+
+
+def test_files_are_replaced_whole_or_not_at_all(tmp_path):
+    path, previous = tmp_path / "file", tmp_path / "previous"
+    replace_file(path, b"one", previous)
+    replace_file(path, b"two", previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"two", b"one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(OSError, match="No space left"):
+            replace_file(path, b"three", previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"two", b"one")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_full_disk_leaves_what_there_was(reference, halfway, monkeypatch, number):
+    """The first, second, ... write of a resumed run fails: configuration, metrics, checkpoint, best model."""
+    checkpoint = (halfway / runs.CHECKPOINT).read_bytes()
+    calls, fsync = 0, os.fsync
+
+    def full(descriptor):
+        nonlocal calls
+        calls += 1
+        if calls == 2 * number - 1:
+            no_space()
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UsageError, match="could not be written: No space left on device"):
+            session.resume(halfway, Recorder())
+    assert checkpoint in [(halfway / name).read_bytes() for name in (runs.CHECKPOINT, runs.PREVIOUS)]
+    assert not list(halfway.glob(".*.part"))
+    session.resume(halfway, Recorder())
+    assert_same_outcome(halfway, reference)
+
+
+# Not finite
+
+
+def test_training_that_diverges_stops(tmp_path):
+    """The parameters overflow at the second update; the checkpoint of the first stays."""
+    config = dataclasses.replace(SMALL, learning_rate=3e38, checkpoint_seconds=0.0)
+    path = tmp_path / "run"
+    with pytest.raises(UsageError, match=r"At update [12] .* ceased to be finite.*smaller --learning-rate") as caught:
+        session.train(config, path)
+    assert str(path) in str(caught.value)
+    kept = arrays(path)
+    assert int(kept["update"]) < 2
+    assert all(np.isfinite(array).all() for array in kept.values())
+    assert not (path / "best.safetensors").exists()
+
+
+def test_a_validation_that_is_not_finite_stops(tmp_path, monkeypatch):
+    bounds = iter([-3.0, math.nan])
+    monkeypatch.setattr(session, "evaluate", lambda *_: Evaluation(2, np.full(2, next(bounds)), np.ones(2), np.ones(2)))
+    with pytest.raises(UsageError, match="At update 40 the validation bound ceased to be finite"):
+        session.train(SMALL, tmp_path / "run")
+    assert read_arrays(tmp_path / "run" / "best.safetensors")[1] == {"update": 20, "validation_bound": -3.0}
+
+
+def test_metrics_are_json(tmp_path):
+    """JSON has no infinity."""
+    runs.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"update": 1, "signal_rms": null, "train_bound": -2.0}\n'
+
+
+# Who may write where
+
+
+def test_a_directory_that_holds_another_run_is_refused(halfway):
+    before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
+    with pytest.raises(UsageError, match=r"holds another run\. Go on with it by `vimco train --resume"):
+        session.train(EVERYTHING, halfway)
+    assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden"])
+def test_a_directory_that_holds_anything_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match="is not an empty directory"):
+        session.train(SMALL, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UsageError, match=r"choose another --output|Choose another --output"):
+            session.train(SMALL, path)
+
+
+def test_the_second_process_is_refused(halfway):
+    with (halfway / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="Another process is training in"):
+            session.resume(halfway)
+
+
+def test_two_that_start_at_once(tmp_path, monkeypatch):
+    """Both find the place free; one is quicker."""
+    path = tmp_path / "run"
+
+    def quicker(experiment):
+        monkeypatch.undo()
+        path.mkdir()
+        (path / "config.json").write_text("{}")
+
+    monkeypatch.setattr(session, "_rehearse", quicker)
+    with pytest.raises(UsageError, match="holds another run"):
+        session.train(SMALL, path)
+
+
+def test_new_directories_never_collide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(data="some/where/digits.npz", seed=3)
+    first = runs.new_directory(config)
+    assert first == pathlib.Path("runs/digits-generative-vimco-K5-seed3")
+    first.mkdir(parents=True)
+    assert runs.new_directory(config) == pathlib.Path("runs/digits-generative-vimco-K5-seed3-2")
+
+
+# What has changed in between
+
+
+def edited(path, section, field, value):
+    record = json.loads((path / runs.CONFIG).read_text())
+    record[section][field] = value
+    (path / runs.CONFIG).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "message"),
+    [
+        ("config", "layres", [3], r"config\.json: The configuration has no field 'layres'"),
+        ("config", "seed", -1, r"config\.json: --seed must be from 0"),
+        ("data", "image_shape", [8], r"config\.json: the field 'image_shape' must be two positive integers; got \[8\]"),
+        ("data", "checksum", None, r"config\.json: the field 'checksum' must be a string"),
+    ],
+)
+def test_mistakes_in_a_configuration_file_are_named(halfway, section, field, value, message):
+    edited(halfway, section, field, value)
+    with pytest.raises(UsageError, match=message):
+        runs.load(halfway)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "cannot be read"), ("[]", "not a JSON record"), ('{"config": {}}', "no section 'environment'")],
+)
+def test_a_damaged_configuration_file(halfway, content, message):
+    (halfway / runs.CONFIG).write_text(content)
+    with pytest.raises(UsageError, match=message):
+        runs.load(halfway)
+
+
+def test_another_model_than_the_configuration_says(halfway):
+    edited(halfway, "config", "layers", [5, 3])
+    with pytest.raises(UsageError, match=r"is of another model: .* there, and .* here"):
+        session.resume(halfway)
+    edited(halfway, "config", "estimator", "vimco")
+    with pytest.raises(UsageError, match="is of another model: it and the configuration do not agree about"):
+        session.resume(halfway)
+
+
+def test_another_data_set_is_refused(halfway):
+    edited(halfway, "data", "checksum", "0" * 64)
+    with pytest.raises(UsageError, match=r"has changed since .* was trained on it .*: restore it"):
+        session.resume(halfway)
+
+
+def test_another_machine_is_a_warning(halfway):
+    edited(halfway, "environment", "threads", 64)
+    edited(halfway, "environment", "jaxlib", "0.0.1")
+    recorder = Recorder()
+    session.resume(halfway, recorder)
+    (warning,) = recorder.warnings
+    assert "The last bits of the result may differ" in warning
+    assert "jaxlib 0.0.1 then" in warning
+    assert "threads 64 then" in warning
+
+
+def test_warnings_are_python_warnings_without_an_observer(halfway):
+    edited(halfway, "environment", "cpu", "an abacus")
+    with pytest.warns(UserWarning, match="cpu an abacus then"):
+        session.resume(halfway)
+
+
+# Starting from another run's weights
+
+
+def test_init_from(reference, tmp_path):
+    start = dataclasses.replace(SMALL, layers=(4, 3), init_from=str(reference), updates=1)
+    run = session.train(dataclasses.replace(start, learning_rate=1e-30), tmp_path / "run")
+    best = arrays(reference, "best.safetensors")
+    assert_same_arrays(arrays(run.path, "best.safetensors"), best)
+
+    double = session.train(dataclasses.replace(start, precision="float64", learning_rate=1e-30), tmp_path / "double")
+    for name, array in arrays(double.path, "best.safetensors").items():
+        assert array.dtype == np.float64
+        np.testing.assert_array_equal(array, best[name].astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": (5, 3)}, r"is of another model: '.*' is float32 .* there, and float32 .* here"),
+        ({"layers": (3,)}, "is of another model: it and the configuration do not agree"),
+        ({"init_from": "nowhere"}, "--init-from nowhere: there is no best.safetensors in it"),
+    ],
+)
+def test_init_from_what_does_not_fit(reference, tmp_path, changes, message):
+    config = dataclasses.replace(SMALL, **{"layers": (4, 3), "init_from": str(reference), **changes})
+    with pytest.raises(UsageError, match=message):
+        session.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# From Python
+
+
+def test_the_same_from_python(reference):
+    run = vimco.load(str(reference))
+    model = run.model()
+    examples = vimco.Examples(jnp.asarray(run.dataset().test))
+    by_hand = vimco.evaluate(model, examples, key_for(Purpose.EVALUATION, 0), 3)
+    np.testing.assert_array_equal(by_hand.bound, run.evaluate(3).bound)
+    with pytest.raises(UsageError, match="holds no run"):
+        vimco.load(reference / "nowhere")
+
+
+def test_evaluations_are_kept_and_replaced(halfway):
+    run = vimco.load(halfway)
+    for num_samples in (2, 3, 2):
+        run.record_evaluation(run.evaluate(num_samples, "validation"), "validation", "best", 0)
+    records = run.summary()["evaluations"]
+    assert [record["num_samples"] for record in records] == [3, 2]
+    assert records[0] == {
+        "split": "validation",
+        "weights": "best",
+        "seed": 0,
+        "update": 30,
+        **run.evaluate(3, "validation").to_json(),
+    }
+    session.resume(halfway, Recorder())
+    assert "evaluations" not in run.summary()  # they were of an earlier best model
+
+
+def test_weights_that_are_not_there(tmp_path, halfway):
+    run = vimco.load(halfway)
+    (halfway / "best.safetensors").unlink()
+    with pytest.raises(UsageError, match="holds no best model yet"):
+        run.model()
+    plain = dataclasses.replace(run, config=dataclasses.replace(run.config, averaging=None))
+    (halfway / "best_average.safetensors").unlink()
+    with pytest.raises(UsageError, match="train with --averaging"):
+        plain.model("best-average")
+    (halfway / runs.CHECKPOINT).write_bytes(b"")
+    with pytest.warns(UserWarning, match="Going on from the checkpoint before it"):
+        run.model("latest")
+
+
+# Signals
+
+
+def test_a_second_signal_acts_at_once():
+    """Whichever of the two it is; and after that everything is as before."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with session.collected_signals() as received:
+        signal.raise_signal(signal.SIGTERM)
+        assert received == [signal.SIGTERM]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with session.collected_signals() as received:
+            signal.raise_signal(signal.SIGTERM)
+        assert received == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# TensorBoard
+
+
+def scalars(folder):
+    """The scalars in all event files: records of a length, its checksum, an event, its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for file in sorted(folder.iterdir()):
+        content = file.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            event = Event.FromString(content[12 : 12 + length])
+            content = content[16 + length :]
+            found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+    return found
+
+
+def test_event_files_hold_the_metrics_once(tmp_path):
+    pytest.importorskip("tensorboardX", reason="the extra `tensorboard` is not installed")
+    config = dataclasses.replace(SMALL, tensorboard=True)
+    run = stopped_run(config, tmp_path / "run", 25)
+    session.resume(run.path, Recorder())
+    found = scalars(run.path / "tensorboard")
+    expected = [
+        (name, line["update"], value)
+        for line in run.metrics()
+        for name, value in line.items()
+        if name not in ("update", "epoch", "seconds")
+    ]
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
+    np.testing.assert_allclose([entry[2] for entry in found], [entry[2] for entry in expected], rtol=1e-6)
+
+
+def test_event_files_without_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(UsageError, match=r'pip install "vimco\[tensorboard\]"'):
+        session.train(dataclasses.replace(SMALL, tensorboard=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_timing_is_all_but_timing(reference):
+    """The comparison above leaves out two fields, and no more."""
+    line = runs.load(reference).metrics()[2]
+    assert line.keys() - without_timing([line])[0].keys() == {"updates_per_second", "seconds"}
