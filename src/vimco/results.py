@@ -132,8 +132,3 @@ def number(results: Sequence[Result], cell: Cell, num_samples: int, weights: Wei
     values = [record["negative_log_likelihood"] for _, record in evaluated]
     error = evaluated[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
     return Number(fmean(values), error, tuple(result for result, _ in evaluated))
-
-
-def of_data(results: Iterable[Result], name: str) -> list[Result]:
-    """The runs on one data set."""
-    return [result for result in results if result.run.data["name"] == name]

@@ -51,13 +51,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Bullets:
-    """Short statements, each with a mark of its own in front where it has one."""
-
-    items: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Commands:
     """Lines to type, under a name, out of the way until asked for."""
 
@@ -66,7 +59,7 @@ class Commands:
     lines: tuple[str, ...]
 
 
-Block = Table | Picture | Text | Bullets | Commands
+Block = Table | Picture | Text | Commands
 
 
 @dataclass(frozen=True)
@@ -111,8 +104,6 @@ def markdown_of_block(block: Block) -> str:
             return f"![{block.alternative}]({block.file})\n\n*{block.caption}*"
         case Text():
             return block.text
-        case Bullets():
-            return "\n".join(f"- {item}" for item in block.items)
         case Commands():
             commands = "\n".join(block.lines)
             summary = f"<details><summary>{block.name}</summary>"

@@ -3,7 +3,7 @@
 import base64
 from html import escape
 
-from vimco.report.document import Block, Bullets, Commands, Document, Entry, Picture, Section, Table, Text
+from vimco.report.document import Block, Commands, Document, Entry, Picture, Section, Table, Text
 
 MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 
@@ -22,8 +22,8 @@ h2 { font-size: 1.3rem; line-height: 1.3; margin: 3.5rem 0 0.75rem; padding-top:
 p { max-width: 46rem; margin: 0.6rem 0; }
 a { color: var(--accent); }
 nav { margin: 1.5rem 0 0; padding: 0.9rem 1.1rem; background: var(--tint); border-radius: 0.5rem; }
-nav ul, ul { margin: 0; padding-left: 1.2rem; }
-li { margin: 0.2rem 0; max-width: 46rem; }
+nav ul { margin: 0; padding-left: 1.2rem; }
+li { margin: 0.2rem 0; }
 .scroll { overflow-x: auto; margin: 1.25rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: 0.5rem; }
@@ -95,8 +95,6 @@ def _block(block: Block) -> str:
             return f"<figure>{image}<figcaption>{escape(block.caption)}</figcaption></figure>"
         case Text():
             return f"<p>{escape(block.text)}</p>"
-        case Bullets():
-            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in block.items) + "</ul>"
         case Commands():
             lines = escape("\n".join(block.lines))
             return (
