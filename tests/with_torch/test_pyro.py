@@ -3,7 +3,6 @@
 No test here averages over draws: a handler puts every set of K samples in the place of the sampler.
 """
 
-import itertools
 import math
 from collections import defaultdict
 
@@ -18,8 +17,15 @@ from pyro.infer import SVI, RenyiELBO, Trace_ELBO  # noqa: E402
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoNormal, AutoNormalMessenger  # noqa: E402
 from toys import (  # noqa: E402
     BITS,
+    CATEGORIES,
+    DATA,
+    ROWS,
+    N,
     X,
     assert_close,
+    batch_exact_gradient,
+    batch_parameters,
+    batch_terms,
     bernoulli,
     exact_gradient,
     gradients,
@@ -256,19 +262,6 @@ def test_automatic_guides_have_the_density_that_pyro_gives_them(auto):
 
 # --- mini-batches: a plate of N = 5 examples, of which B = 2 are in use, each with a categorical latent
 
-N = 5
-DATA = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 0]], dtype=torch.float64)
-ROWS = torch.tensor([3, 0])
-CATEGORIES = torch.tensor(list(itertools.product(range(3), repeat=2)))  # of the two examples
-
-
-def batch_parameters():
-    return parameters(
-        weights=[0.5, -0.2, 0.1],
-        columns=[[1.0, -1.0, 0.5], [0.2, 0.9, -1.3], [-0.7, 0.1, 0.4]],
-        encoder=[[0.3, -0.8, 0.2], [0.6, 0.1, -0.5], [-0.9, 0.4, 0.7]],
-    )
-
 
 def batch_programs(params, annealing=1.0):
     def model():
@@ -285,15 +278,6 @@ def batch_programs(params, annealing=1.0):
     return model, guide
 
 
-def batch_terms(params, h):
-    """log P(h), log P(x | h) and log Q(h | x) of shape (..., B), written out without Pyro."""
-    x = DATA[ROWS]
-    log_prior = torch.log_softmax(params["weights"], 0)[h]
-    log_likelihood = bernoulli(x, params["columns"][h]).sum(-1)
-    log_q = torch.log_softmax(x @ params["encoder"], -1).expand(*h.shape, 3).gather(-1, h[..., None])[..., 0]
-    return log_prior, log_likelihood, log_q
-
-
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_a_plate_is_normalised_per_example_and_n_over_b_scales_the_bound(vectorize):
     params = batch_parameters()
@@ -301,8 +285,6 @@ def test_a_plate_is_normalised_per_example_and_n_over_b_scales_the_bound(vectori
     h = CATEGORIES[sets]  # (K, number of sets, B)
     log_prior, log_likelihood, log_q = batch_terms(params, h)
     bound = torch.logsumexp(log_prior + log_likelihood - log_q, dim=0) - math.log(2)
-    exact = gradients(-(log_q.sum((0, 2)).exp() * N / 2 * bound.sum(-1)).sum(), params)
-
     objective = MonteCarloObjective(vimco.VIMCO(), 2, plate="data", vectorize_particles=vectorize, max_plate_nesting=2)
     programs = batch_programs(params)
     total = 0.0
@@ -311,7 +293,7 @@ def test_a_plate_is_normalised_per_example_and_n_over_b_scales_the_bound(vectori
             value = objective.differentiable_loss(*programs)
         torch.testing.assert_close(value, -N / 2 * bound[number].sum())
         total = total + probability * value
-    assert_close(gradients(total, params), exact)
+    assert_close(gradients(total, params), batch_exact_gradient(params, h, scale=N / 2))
 
 
 class Rows(poutine.messenger.Messenger):

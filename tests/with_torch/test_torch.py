@@ -12,7 +12,11 @@ torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip insta
 
 from toys import (  # noqa: E402
     BITS,
+    CATEGORIES,
     assert_close,
+    batch_exact_gradient,
+    batch_parameters,
+    batch_terms,
     bernoulli,
     exact_gradient,
     gradients,
@@ -77,8 +81,8 @@ def test_signals_give_the_same_numbers_as_on_jax(float64, signal, shape, dtype):
 def test_estimators_give_the_same_numbers_as_on_jax(float64, name, with_score, dtype):
     """Value, bound, signal, effective sample size, and the gradient for each of the inputs."""
     rng = np.random.default_rng(1)
-    log_weights = hostile_log_weights((4, 3), dtype)
-    log_proposal, log_score = rng.normal(-50, 3, (2, 4, 3)).astype(dtype)
+    log_weights = hostile_log_weights((4, 3, 2), dtype)
+    log_proposal, log_score = rng.normal(-50, 3, (2, 4, 3, 2)).astype(dtype)
     arrays = (log_weights + log_proposal, log_proposal, *([log_score] if with_score else []))
 
     def on_jax(arrays):
@@ -117,6 +121,17 @@ def test_the_expected_gradient_is_exact(name, K):
     surrogate = vimco.torch.surrogate(log_joint, log_q, UNBIASED[name])
     expected = gradients(-(log_q.sum(0).exp().detach() * surrogate).sum(), params)
     assert_close(expected, exact_gradient(params, log_joint - log_q, log_q))
+
+
+def test_a_batch_is_normalised_per_example():
+    """Two examples with a categorical latent each; the sets lie on an axis of their own, (K, sets, B)."""
+    params = batch_parameters()
+    h = CATEGORIES[sets_of_samples(len(CATEGORIES), 2)]
+    log_prior, log_likelihood, log_q = batch_terms(params, h)
+    surrogate = vimco.torch.surrogate(log_prior + log_likelihood, log_q)
+    assert surrogate.shape == h.shape[1:]
+    expected = gradients(-(log_q.sum((0, 2)).exp().detach() * surrogate.sum(-1)).sum(), params)
+    assert_close(expected, batch_exact_gradient(params, h))
 
 
 def test_differentiating_the_bound_itself_is_wrong():

@@ -1,6 +1,7 @@
 """Small models written out in PyTorch, for the tests of the PyTorch and the Pyro bridge: exact sums over every set."""
 
 import itertools
+import math
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -61,3 +62,35 @@ def assert_close(actual, expected, atol=1e-12):
         torch.testing.assert_close(
             actual[name], value, rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+# --- a batch of two out of five examples, each with a latent of three categories
+
+N = 5
+DATA = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 0]], dtype=torch.float64)
+ROWS = torch.tensor([3, 0])
+CATEGORIES = torch.tensor(list(itertools.product(range(3), repeat=2)))  # of the two examples
+
+
+def batch_parameters():
+    return parameters(
+        weights=[0.5, -0.2, 0.1],
+        columns=[[1.0, -1.0, 0.5], [0.2, 0.9, -1.3], [-0.7, 0.1, 0.4]],
+        encoder=[[0.3, -0.8, 0.2], [0.6, 0.1, -0.5], [-0.9, 0.4, 0.7]],
+    )
+
+
+def batch_terms(params, h):
+    """log P(h), log P(x | h) and log Q(h | x) of shape (..., B)."""
+    x = DATA[ROWS]
+    log_prior = torch.log_softmax(params["weights"], 0)[h]
+    log_likelihood = bernoulli(x, params["columns"][h]).sum(-1)
+    log_q = torch.log_softmax(x @ params["encoder"], -1).expand(*h.shape, 3).gather(-1, h[..., None])[..., 0]
+    return log_prior, log_likelihood, log_q
+
+
+def batch_exact_gradient(params, h, scale=1.0):
+    """−∇ of the scaled sum of both examples' L^K; h (K, number of sets, B) holds every set."""
+    log_prior, log_likelihood, log_q = batch_terms(params, h)
+    bound = torch.logsumexp(log_prior + log_likelihood - log_q, dim=0) - math.log(len(h))
+    return gradients(-(log_q.sum((0, 2)).exp() * scale * bound.sum(-1)).sum(), params)
