@@ -38,6 +38,7 @@ def guide(data):
         numpyro.sample("h", dist.Bernoulli(logits=data[rows] @ weights + bias).to_event(1))
 
 
+@jax.jit
 def made_up_data(key):
     which_key, pattern_key, noise_key = jax.random.split(key, 3)
     which = jax.random.bernoulli(which_key, 0.4, (N, FACTORS))
@@ -45,6 +46,7 @@ def made_up_data(key):
     return which @ patterns + 0.5 * jax.random.normal(noise_key, (N, PIXELS))
 
 
+@jax.jit
 def log_likelihood(params, data):
     """The mean of log P(x) over the rows: a sum over all 2^6 sets of factors."""
     h = jnp.asarray(list(itertools.product([0.0, 1.0], repeat=FACTORS)))
