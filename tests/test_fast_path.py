@@ -1,0 +1,166 @@
+"""What was written for speed, against the plain thing that it stands for."""
+
+import dataclasses
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import vimco
+from vimco.adam import adam
+from vimco.models.layers import BernoulliLayer, log_bernoulli, sample_bernoulli
+from vimco.models.randomness import fold_in, sample_bits, threefry_2x32
+from vimco.parameters import partition
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "expected"),
+    [  # the known answers that Random123 (Salmon et al., 2011) is published with, for 20 rounds
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_cipher_gives_its_known_answers(key, counter, expected):
+    words = threefry_2x32(jnp.asarray(key, jnp.uint32), *(jnp.uint32(word) for word in counter))
+    assert tuple(int(word) for word in words) == expected
+
+
+def test_bits_are_those_of_jax():
+    key = jax.random.key(3)
+    bits = sample_bits(key, jnp.arange(3), (5, 7))
+    np.testing.assert_array_equal(bits[0], jax.random.bits(key, (5, 7), jnp.uint32))
+    # The number of a sample is the high word of the 64-bit counters that JAX runs through.
+    high, low = threefry_2x32(jax.random.key_data(key), jnp.full(35, 2, jnp.uint32), jnp.arange(35, dtype=jnp.uint32))
+    np.testing.assert_array_equal(bits[2].ravel(), high ^ low)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
+def test_folding_in_a_number_is_that_of_jax(number):
+    key = jax.random.key(5)
+    expected = jax.random.key_data(jax.random.fold_in(key, number))
+    np.testing.assert_array_equal(jax.random.key_data(fold_in(key, number)), expected)
+
+
+def test_samples_follow_their_bits():
+    key, logits = jax.random.key(0), jnp.asarray([[-200.0, -1.0, 0.0, 2.0, 200.0]] * 4)
+    samples = sample_bernoulli(key, jnp.arange(6), logits)
+    uniform = (sample_bits(key, jnp.arange(6), (4, 5)) >> 8) * 2.0**-24
+    np.testing.assert_array_equal(samples, (uniform < jax.nn.sigmoid(logits)).astype(np.float32))
+    assert samples.dtype == jnp.float32
+    assert not np.any(samples[..., 0])
+    assert np.all(samples[..., 4] == 1)
+
+
+class TestLogProbability:
+    SHAPES = (((3, 4, 5), (3, 4, 5)), ((4, 5), (3, 4, 5)), ((3, 4, 5), (4, 5)), ((3, 4, 5), (5,)))
+
+    @staticmethod
+    def plain(value, logits):
+        return jnp.sum(value * jax.nn.log_sigmoid(logits) + (1 - value) * jax.nn.log_sigmoid(-logits), axis=-1)
+
+    @pytest.mark.parametrize(("value_shape", "logits_shape"), SHAPES)
+    def test_value_and_gradient(self, float64, value_shape, logits_shape):
+        keys = jax.random.split(jax.random.key(1), 3)
+        value = jax.random.bernoulli(keys[0], 0.4, value_shape).astype(float)
+        logits = 5 * jax.random.normal(keys[1], logits_shape)
+        weights = jax.random.normal(keys[2], (3, 4))
+        expected = jax.value_and_grad(lambda a: jnp.sum(weights * self.plain(value, a)))(logits)
+        answer = jax.value_and_grad(lambda a: jnp.sum(weights * log_bernoulli(value, a)))(logits)
+        np.testing.assert_allclose(answer[0], expected[0], rtol=1e-13)
+        np.testing.assert_allclose(answer[1], expected[1], rtol=1e-12, atol=1e-14)
+
+    def test_float32_at_the_width_of_an_image(self):
+        rng = np.random.default_rng(0)
+        logits = rng.normal(0, 6, (50, 784))
+        value = (rng.random((50, 784)) < 0.3).astype(float)
+        expected = np.sum(value * logits - np.logaddexp(0, logits), axis=-1)
+        answer = log_bernoulli(jnp.asarray(value, jnp.float32), jnp.asarray(logits, jnp.float32))
+        np.testing.assert_allclose(answer, expected, rtol=1e-6)
+
+    def test_extreme_logits_are_exact(self):
+        value, logits = jnp.asarray([[0.0, 1.0], [1.0, 0.0]]), jnp.asarray([[-1e4, 1e4], [-1e4, 1e4]])
+        np.testing.assert_array_equal(log_bernoulli(value, logits), [0.0, -2e4])
+        gradient = jax.grad(lambda a: jnp.sum(log_bernoulli(value, a)))(logits)
+        np.testing.assert_array_equal(gradient, [[0.0, 0.0], [1.0, -1.0]])
+
+
+def test_layer_is_the_sum_of_its_products(float64):
+    layer = BernoulliLayer(jax.random.key(2), (3, 2), 4)
+    layer = eqx.tree_at(lambda m: m.bias, layer, jnp.arange(4.0))
+    h, x = jax.random.normal(jax.random.key(3), (5, 6, 3)), jax.random.normal(jax.random.key(4), (6, 2))
+
+    def plain(layer):
+        return jnp.einsum("kbi,ij->kbj", h, layer.weights[0]) + x @ layer.weights[1] + layer.bias
+
+    np.testing.assert_allclose(layer(h, x), plain(layer), rtol=1e-13)
+    gradients = [jax.grad(lambda m, f=f: jnp.sum(jnp.sin(f(m))))(layer) for f in (lambda m: m(h, x), plain)]
+    for answer, expected in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(answer, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("rate", [1e-2, optax.linear_schedule(1e-2, 1e-3, 4)])
+def test_adam_is_that_of_optax(float64, rate):
+    parameters = {"a": jnp.asarray([1.0, -2.0, 3.0]), "b": jnp.asarray(0.5)}
+    results = []
+    for optimizer in (adam(rate), optax.adam(rate)):
+        state, now = optimizer.init(parameters), parameters
+        for _ in range(6):
+            gradient = jax.tree.map(lambda p: p**3 - 0.1, now)
+            steps, state = optimizer.update(gradient, state, now)
+            now = optax.apply_updates(now, steps)
+        results.append(now)
+    for answer, expected in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(answer, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("task", ["generative", "structured"])
+def test_slices_of_samples_do_not_change_the_update(float64, task):
+    """Training with many samples in little memory: the gradient is that of all samples at once."""
+    batch = vimco.Batch(jnp.asarray([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]), jnp.asarray([[1.0, 0.0], [0.0, 0.0]]))
+    key, mean = jax.random.key(7), jnp.full(3, 0.4)
+    if task == "generative":
+        whole, batch = vimco.generative_sbn(key, (4, 3), mean), vimco.Batch(batch.observation)
+    else:
+        whole = vimco.structured_sbn(key, (4, 3), mean, jnp.full(2, 0.6))
+
+    def gradient(model):
+        parameters, rest = partition(model)
+
+        def surrogate(parameters):
+            samples = eqx.combine(parameters, rest).importance_samples(key, batch, 50)
+            return jnp.mean(vimco.VIMCO()(samples).surrogate)
+
+        return jax.tree.leaves(jax.jit(jax.grad(surrogate))(parameters))
+
+    expected = gradient(whole)
+    for slice_size in (7, 25):  # 50 is 7 slices and a rest of one, or two slices
+        sliced = gradient(dataclasses.replace(whole, slice_size=slice_size))
+        for answer, exact in zip(sliced, expected, strict=True):
+            np.testing.assert_allclose(answer, exact, atol=1e-12)
+
+
+def test_the_cipher_is_computed_once_for_each_layer():
+    """XLA repeats cheap producers in every consumer; the layers are written so that it does not take this for cheap.
+
+    The cipher shows in the compiled program by its rotations, 40 shifts a copy.
+    """
+    model = vimco.generative_sbn(jax.random.key(0), (40, 40, 40), jnp.full(64, 0.3))
+    batch = vimco.Batch(jnp.ones((8, 64)))
+    parameters, rest = partition(model)
+
+    def surrogate(parameters, key):
+        samples = eqx.combine(parameters, rest).importance_samples(key, batch, 16)
+        return jnp.mean(vimco.VIMCO()(samples).surrogate)
+
+    program = jax.jit(jax.grad(surrogate)).lower(parameters, jax.random.key(1)).compile().as_text()
+    ciphers = [
+        computation
+        for computation in re.split(r"\n}\n", program)
+        if len(re.findall(r"u32\[[\d,]*\d,[\d,]*\](?:\{[\d,]*\})? shift-left\(", computation)) >= 20
+    ]
+    assert len(ciphers) == 3
