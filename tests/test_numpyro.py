@@ -29,14 +29,8 @@ from numpyro.primitives import mutable  # noqa: E402
 
 import vimco  # noqa: E402
 from vimco.numpyro import MonteCarloObjective  # noqa: E402
-from vimco.signals import arithmetic_mean_of_others, left_out  # noqa: E402
 
-UNBIASED = {
-    "naive": vimco.Naive(),
-    "vimco": vimco.VIMCO(),
-    "vimco-arithmetic": vimco.VIMCO(arithmetic_mean_of_others),
-    "vimco-leave-one-out": vimco.VIMCO(left_out),
-}
+UNBIASED = {"naive": vimco.Naive(), "vimco": vimco.VIMCO(), "vimco-leave-one-out": vimco.VIMCO(vimco.left_out)}
 KEY = jax.random.key(0)
 
 
@@ -147,7 +141,7 @@ def toy_probability(params, sets):
     return jnp.exp(jnp.sum(log_q[sets], axis=1))
 
 
-@pytest.mark.parametrize(("name", "K"), [*((name, 2) for name in UNBIASED), ("vimco", 3), ("naive", 1)])
+@pytest.mark.parametrize(("name", "K"), [("naive", 1), ("naive", 2), ("vimco", 3), ("vimco-leave-one-out", 2)])
 def test_the_expected_gradient_is_exact(float64, name, K):
     params, sets = toy_params(), sets_of_samples(len(BITS), K)
     objective = MonteCarloObjective(UNBIASED[name], num_samples=K)
@@ -545,7 +539,7 @@ def impossible_guide(impossible):
     numpyro.sample("h", dist.Bernoulli(logits=numpyro.param("proposal", -0.3)))
 
 
-@pytest.mark.parametrize("name", UNBIASED)
+@pytest.mark.parametrize("name", ["naive", "vimco"])
 def test_impossible_samples_take_no_part(float64, name):
     params = {"prior": jnp.asarray(0.2), "proposal": jnp.asarray(-0.3)}
     latents = {"h": jnp.asarray([0, 1, 1])}
