@@ -28,7 +28,7 @@ test: $(VENV)/.installed-test
 
 # The tests of the PyTorch and Pyro bridges: a large install, so a target of its own.
 test-torch: $(VENV)/.installed-torch
-	$(BIN)/python -m pytest tests/torch
+	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
 
 # Milliseconds per update beside the matrix products alone: prints a table, writes bench.json (or BENCH_OUTPUT).
 bench: $(VENV)/.installed
