@@ -1,6 +1,7 @@
 """Runs for the tests: made within this process, or by the program in one of its own, and compared bit for bit."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ EVERYTHING = RunConfig(
     num_samples=2,
     averaging=0.9,
     schedule="cosine",
+    schedule_updates=3000,
     warmup_updates=5,
     clip=1.0,
     learning_rate=0.01,
@@ -112,22 +114,26 @@ def options(config):
     return words
 
 
-def vimco(*arguments, folder, prepare=None, stderr=subprocess.PIPE):
-    """Starts the program. SIGINT is as in a terminal, even if the tests run in the background."""
+# Sets what a process inherits, then becomes the program. (Between fork and exec in this process it would be unsafe: JAX
+# has threads.) SIGINT is as in a terminal, even if the tests run in the background.
+LAUNCHER = """
+import os, resource, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
-    def before():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if prepare is not None:
-            prepare()
 
+def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM_INFINITY):
+    """Starts the program."""
     return subprocess.Popen(
-        [PROGRAM, *map(str, arguments)],
+        [sys.executable, "-c", LAUNCHER, str(largest_file), PROGRAM, *map(str, arguments)],
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        preexec_fn=before,
     )
 
 
