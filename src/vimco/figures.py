@@ -130,6 +130,7 @@ def _line(
 ) -> None:
     points = [(line["update"], line[name]) for line in metrics if line.get(name) is not None]
     if points:
+        marker = marker or ("." if len(points) == 1 else "")  # a line of one point would not be seen
         axes.plot(*zip(*points, strict=True), label=label, color=colour, marker=marker, markersize=4)
 
 

@@ -219,9 +219,10 @@ class _Session:
             raise self._not_finite(int(self.state.first_bad_update), "the bound, its gradient or the parameters")
 
     def _not_finite(self, update: int, what: str) -> UsageError:
+        start = f" (--init-from {self.run.path} starts it from the best weights)" if self.record.best else ""
         return UsageError(
             f"At update {update:,} {what} ceased to be finite, so training stopped; {self.run.path} keeps the last "
-            "good checkpoint. Try a smaller --learning-rate, --clip 1, or --precision float64."
+            f"good checkpoint. Try a new run{start} with a smaller --learning-rate, --clip 1, or --precision float64."
         )
 
     def _validate(self) -> dict[str, Any]:
