@@ -11,6 +11,11 @@ settings.load_profile("vimco")
 
 @pytest.fixture
 def float64():
-    """Double precision for one test; JAX's default, float32, is what users run and stays the default here."""
+    """Double precision for one test; JAX's default, float32, is what users run and stays the default here.
+
+    Such tests check formulas, not the compiler, and wait for compilation more than for anything: it is told to hurry.
+    """
     with jax.enable_x64(True):
+        jax.config.update("jax_disable_most_optimizations", True)
         yield
+        jax.config.update("jax_disable_most_optimizations", False)

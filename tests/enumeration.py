@@ -153,18 +153,22 @@ def binary_configurations(sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
 
 
 @functools.cache
-def sbn_toy(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = False, seed: int = 0) -> Toy:
+def sbn_toy(kind: str, layers: tuple[int, ...] = (2, 1)) -> Toy:
     """A sigmoid belief network of a kind of `SBN_KINDS`, in double precision, with parameters far from zero."""
     with jax.enable_x64(True):
-        model = _sbn(kind, layers, symmetric, jax.random.key(seed))
-        context = jnp.array([[0.0, 1.0]]) if kind != "generative" else None
-        example = Batch(jnp.array([[1.0, 0.0, 1.0]]), context)
-        return Toy.of(model, example, lambda m: all_configurations(m, layers, example))
+        example = example_of(kind)
+        return Toy.of(sbn_model(kind, layers), example, lambda m: all_configurations(m, layers, example))
+
+
+def example_of(kind: str) -> Batch:
+    """The one example that toys know, as x or as (x, c)."""
+    return Batch(jnp.array([[1.0, 0.0, 1.0]]), None if kind == "generative" else jnp.array([[0.0, 1.0]]))
 
 
 @eqx.filter_jit
-def _sbn(kind, layers, symmetric, key):
-    key, key_of_noise = jax.random.split(key)
+def sbn_model(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = False) -> SigmoidBeliefNetwork:
+    """The model of a toy: three observed units, a context of two, parameters far from zero."""
+    key, key_of_noise = jax.random.split(jax.random.key(0))
     means = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
     if kind == "generative":
         model = generative_sbn(key, layers, means[0], symmetric=symmetric)
@@ -176,6 +180,7 @@ def _sbn(kind, layers, symmetric, key):
     return eqx.combine(unravel(flat + jax.random.normal(key_of_noise, flat.shape)), rest)
 
 
+@eqx.filter_jit
 def all_configurations(model: SigmoidBeliefNetwork, layers: tuple[int, ...], example: Batch) -> ImportanceSamples:
     """The samples of all 2^n latents, along the example axis, K = 1."""
     latents = tuple(jnp.asarray(values) for values in binary_configurations(layers))
@@ -184,4 +189,4 @@ def all_configurations(model: SigmoidBeliefNetwork, layers: tuple[int, ...], exa
 
 def copies(example: Batch, number: int) -> Batch:
     """A batch of `number` times the same example."""
-    return jax.tree.map(lambda array: jnp.repeat(array, number, axis=0), example)
+    return jax.tree.map(lambda array: jnp.asarray(np.repeat(array, number, axis=0)), example)

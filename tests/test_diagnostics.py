@@ -15,7 +15,7 @@ N = 4000
 
 
 def flat(tree) -> np.ndarray:
-    return np.asarray(ravel_pytree(tree)[0])
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def in_float32(toy: Toy):
@@ -25,9 +25,7 @@ def in_float32(toy: Toy):
     )
 
 
-@pytest.mark.parametrize(
-    ("estimator", "kind"), [(VIMCO(), "generative"), (Naive(), "structured-prior"), (VIMCO(), "structured-learned")]
-)
+@pytest.mark.parametrize(("estimator", "kind"), [(VIMCO(), "generative"), (Naive(), "structured-prior")])
 def test_moments_are_the_exact_ones(estimator, kind):
     """Entry by entry within five standard errors: σ/√N for means, √((μ₄ − σ⁴)/N) for variances, all by enumeration."""
     toy, K = sbn_toy(kind), 2
@@ -61,8 +59,8 @@ def test_examples_are_averaged():
 
 def test_definitions():
     """Two passes over the same draws, one by one, give the same numbers."""
-    model, example = in_float32(sbn_toy("generative"))
-    batch, key, number = copies(example, 3), jax.random.key(2), 7
+    model, batch = in_float32(sbn_toy("generative"))
+    key, number = jax.random.key(2), 60
     statistics = gradient_statistics(model, VIMCO(), key, batch, 2, num_draws=number)
     parameters, rest = partition(model)
 

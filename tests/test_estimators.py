@@ -31,14 +31,20 @@ MEAN = jnp.array([0.2, 0.5, 0.7])  # of context and observation, side by side
 
 
 def batch_of(number: int) -> Batch:
-    bits = jax.random.bernoulli(jax.random.key(number), 0.5, (number, 3)).astype(float)
-    return Batch(bits[:, 1:], bits[:, :1])
+    bits = np.random.default_rng(number).integers(0, 2, size=(number, 3)).astype(jnp.result_type(float))
+    return Batch(jnp.asarray(bits[:, 1:]), jnp.asarray(bits[:, :1]))
 
 
 def samples_of(K: int, B: int, seed: int = 0, **fields) -> ImportanceSamples:
-    keys = jax.random.split(jax.random.key(seed))
-    log_joint = -90 + 4 * jax.random.normal(keys[0], (K, B))
-    return ImportanceSamples(log_joint, -10 + jax.random.normal(keys[1], (K, B)), **fields)
+    rng = np.random.default_rng(seed)
+    values = (rng.normal(mean, deviation, size=(K, B)) for mean, deviation in ((-90, 4), (-10, 1)))
+    return ImportanceSamples(*(jnp.asarray(v.astype(jnp.result_type(float))) for v in values), **fields)
+
+
+@eqx.filter_jit
+def estimate_of(estimator, samples, batch=None):
+    """Compiled, because tests wait for compilation, and one is faster than one for each operation."""
+    return estimator(samples, batch)
 
 
 def trained_network() -> BaselineNetwork:
@@ -111,13 +117,14 @@ def test_vimco_is_algorithm_1(K):
 def test_two_arrays_are_all_that_vimco_needs():
     """`VIMCO()(samples)` for a user who has log P and log Q and nothing else."""
     samples = samples_of(3, 4)
-    estimate = VIMCO()(ImportanceSamples(samples.log_joint, samples.log_proposal))
-    signal, weights = vimco_signal(samples.log_weights), normalized_weights(samples.log_weights)
+    estimate = estimate_of(VIMCO(), ImportanceSamples(samples.log_joint, samples.log_proposal))
+    log_weights = np.asarray(samples.log_joint) - np.asarray(samples.log_proposal)
+    signal, weights = vimco_signal(log_weights), normalized_weights(log_weights)
     assert estimate.surrogate.shape == estimate.bound.shape == estimate.effective_sample_size.shape == (4,)
-    np.testing.assert_array_equal(estimate.learning_signal, signal)
+    np.testing.assert_allclose(estimate.learning_signal, signal, atol=1e-5)
     slopes = gradient(VIMCO(), samples)
     np.testing.assert_allclose(slopes.log_joint, weights, atol=1e-6)
-    np.testing.assert_allclose(slopes.log_proposal, signal - weights, atol=1e-6)
+    np.testing.assert_allclose(slopes.log_proposal, signal - weights, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -126,16 +133,16 @@ def test_examples_are_independent(name):
     estimator = named_estimator(name, jax.random.key(0), MEAN)
     batch, dreams = batch_of(4), jnp.arange(-4.0, 0.0)
     one, other = (samples_of(3, 4, seed, log_proposal_of_dreams=dreams + seed) for seed in (0, 1))
-    changed = jax.tree.map(lambda a, b: b.at[..., 0].set(a[..., 0]), one, other)
-    before, after = estimator(one, batch), estimator(changed, batch)
+    changed = jax.tree.map(lambda a, b: jnp.asarray(np.concatenate([a[..., :1], b[..., 1:]], axis=-1)), one, other)
+    before, after = estimate_of(estimator, one, batch), estimate_of(estimator, changed, batch)
     for field in ("surrogate", "bound", "learning_signal", "effective_sample_size"):
         np.testing.assert_array_equal(getattr(before, field)[..., 0], getattr(after, field)[..., 0])
-    assert np.all(np.asarray(before.surrogate[1:] != after.surrogate[1:]))
+    assert np.all(np.asarray(before.surrogate)[1:] != np.asarray(after.surrogate)[1:])
 
 
 def test_signal_magnitude_is_the_root_mean_square():
     """Supplement C: over samples and examples."""
-    estimate = VIMCO()(samples_of(3, 4))
+    estimate = estimate_of(VIMCO(), samples_of(3, 4))
     signal = np.asarray(estimate.learning_signal)
     assert float(estimate.signal_rms) == pytest.approx(np.sqrt(np.mean(signal**2)))
 
@@ -146,7 +153,7 @@ class TestNVIL:
     samples, batch = samples_of(3, 4), batch_of(4)
 
     def first_term(self, estimator):
-        """The factor of log Q in the score term: without the −w̃ of the second."""
+        """The factor of log Q in the score term: without the −w̃ of the second term, whose w̃ log P has."""
         return gradient(estimator, self.samples, self.batch).log_proposal + normalized_weights(self.samples.log_weights)
 
     @pytest.mark.parametrize("network", [None, trained_network()], ids=["", "input"])
@@ -154,16 +161,17 @@ class TestNVIL:
     @pytest.mark.parametrize("normalised", [False, True])
     def test_three_switches(self, network, constant, normalised):
         estimator = NVIL(network, moments_of(-70.0, 9.0), constant, normalised)
-        estimate = estimator(self.samples, self.batch)
-        centred = estimate.bound - (0 if network is None else network(self.batch)) - (-70.0 if constant else 0)
+        estimate = estimate_of(estimator, self.samples, self.batch)
+        b = 0 if network is None else np.asarray(network(self.batch))
+        centred = np.asarray(estimate.bound) - b - (-70.0 if constant else 0)
         expected = np.broadcast_to(centred / (3.0 if normalised else 1.0), (3, 4))
         np.testing.assert_allclose(self.first_term(estimator), expected, rtol=1e-5)
         # What supplement C plots is before the normalisation.
         np.testing.assert_allclose(estimate.learning_signal, np.broadcast_to(centred, (3, 4)), rtol=1e-5)
         np.testing.assert_allclose(
             gradient(estimator, self.samples, self.batch).log_joint,
-            normalized_weights(self.samples.log_weights),
-            atol=1e-6,
+            normalized_weights(np.asarray(self.samples.log_joint) - np.asarray(self.samples.log_proposal)),
+            atol=1e-5,
         )
 
     def test_small_signals_are_not_magnified(self):
@@ -181,8 +189,8 @@ class TestNVIL:
     def test_uses_its_moments_before_it_updates_them(self):
         """A baseline that has seen the current samples is a bias."""
         estimator = NVIL(None, moments_of(-70.0, 4.0))
-        estimate = estimator(self.samples)
-        np.testing.assert_allclose(estimate.learning_signal[0], estimate.bound + 70, rtol=1e-6)
+        estimate = estimate_of(estimator, self.samples)
+        np.testing.assert_allclose(np.asarray(estimate.learning_signal)[0], np.asarray(estimate.bound) + 70, rtol=1e-5)
         after = estimator.updated(estimate)
         bound = np.asarray(estimate.bound)
         assert float(after.moments.mean) == pytest.approx(0.8 * -70 + 0.2 * bound.mean(), rel=1e-6)
@@ -191,10 +199,10 @@ class TestNVIL:
 
     def test_one_draw_starts_the_moments(self):
         """`estimator.updated(estimator(samples))`: the first signal is then centred, not as large as the bound."""
-        started = NVIL().updated(NVIL()(self.samples))
-        bound = np.asarray(NVIL()(self.samples).bound)
+        estimate = estimate_of(NVIL(), self.samples)
+        started, bound = NVIL().updated(estimate), np.asarray(estimate.bound)
         assert float(started.moments.mean) == pytest.approx(bound.mean(), rel=1e-6)
-        assert np.abs(np.mean(started(self.samples).learning_signal)) < 1e-3
+        assert np.abs(np.mean(estimate_of(started, self.samples).learning_signal)) < 1e-3
 
 
 def test_moments_are_plain_averages_that_turn_exponential():
@@ -228,7 +236,7 @@ class TestBaselineNetwork:
     @pytest.mark.parametrize("K", [1, 3])
     def test_learns_from_its_squared_residual_alone(self, name, K):
         samples, batch, network = samples_of(K, 4), batch_of(4), trained_network()
-        targets = samples.log_weights if name == "vimco-learned" else NVIL()(samples).bound[None]
+        targets = samples.log_weights if name == "vimco-learned" else estimate_of(NVIL(), samples).bound[None]
 
         def surrogate(network):
             return jnp.sum(LEARNED[name](network, moments_of(-70.0, 9.0))(samples, batch).surrogate)
@@ -236,7 +244,9 @@ class TestBaselineNetwork:
         def negative_squared_residual(network):
             return -jnp.sum(jnp.mean((targets - network(batch) - -70.0) ** 2, axis=0))
 
-        actual, expected = eqx.filter_grad(surrogate)(network), eqx.filter_grad(negative_squared_residual)(network)
+        actual, expected = (
+            eqx.filter_jit(eqx.filter_grad(function))(network) for function in (surrogate, negative_squared_residual)
+        )
         for name in ("hidden_weight", "hidden_bias", "output_weight"):
             np.testing.assert_allclose(getattr(actual, name), getattr(expected, name), rtol=1e-4, atol=1e-3)
             assert np.any(np.asarray(getattr(actual, name)) != 0)
@@ -244,7 +254,7 @@ class TestBaselineNetwork:
     @pytest.mark.parametrize("name", LEARNED)
     def test_its_learning_moves_nothing_else(self, name):
         """With the network's values written down as constants, all other gradients are the same."""
-        batch = jax.tree.map(lambda a: jnp.repeat(a[:1], 4, axis=0), batch_of(4))
+        batch = jax.tree.map(lambda a: jnp.asarray(np.repeat(a[:1], 4, axis=0)), batch_of(4))
         samples, network = samples_of(3, 4), trained_network()
         with_network = gradient(LEARNED[name](network, moments_of(-70.0, 9.0)), samples, batch)
         constant = gradient(LEARNED[name](None, moments_of(-70.0 + float(network(batch)[0]), 9.0)), samples)
@@ -322,7 +332,7 @@ class TestNames:
 
     def test_estimators_without_memory_are_their_own_update(self):
         estimator = VIMCO()
-        assert estimator.updated(estimator(samples_of(3, 4))) is estimator
+        assert estimator.updated(estimate_of(estimator, samples_of(3, 4))) is estimator
 
     def test_unknown(self):
         with pytest.raises(UsageError, match=r"no estimator 'vimcoo'; choose one of naive, nvil, vimco"):
@@ -392,5 +402,5 @@ def test_hostile_log_weights_never_poison_a_parameter(log_weights):
 
 def test_naive_multiplies_every_score_with_the_bound():
     """Eq. 7."""
-    estimate = Naive()(samples_of(3, 4))
+    estimate = estimate_of(Naive(), samples_of(3, 4))
     np.testing.assert_array_equal(estimate.learning_signal, np.broadcast_to(estimate.bound, (3, 4)))

@@ -1,5 +1,7 @@
 """The expectation of every estimator, by enumeration: sums over all sets of K samples, in double precision."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -33,11 +35,15 @@ def moments(mean: float, variance: float) -> RunningMoments:
     return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), RunningMoments(), values)
 
 
-def network(toy: Toy) -> BaselineNetwork:
-    """A baseline that has learned something, of the width that the toy's data has."""
-    width = toy.example.context.shape[1] + toy.example.observation.shape[1]
+@functools.cache
+def network_of_width(width: int) -> BaselineNetwork:
+    """A baseline that has learned something."""
     untrained = BaselineNetwork(jax.random.key(3), jnp.full(width, 0.4), num_hidden=4)
     return eqx.tree_at(lambda n: n.output_weight, untrained, jnp.array([0.7, -1.1, 0.4, 2.0]))
+
+
+def network(toy: Toy) -> BaselineNetwork:
+    return network_of_width(toy.example.context.shape[1] + toy.example.observation.shape[1])
 
 
 # Each from the toy, since a network must fit its data. Variances below 1 leave NVIL's normaliser at 1.
@@ -159,11 +165,10 @@ def test_sleep_follows_the_divergence_under_the_model(kind):
     toy = sbn_toy(kind)
     observations = jnp.asarray(binary_configurations((3,))[0][0])
     parameters, rest = partition(toy.model)
-    layers = (2, 1)
 
     def all_dreams(parameters):
         model = eqx.combine(parameters, rest)
-        records = jax.vmap(lambda x: all_configurations(model, layers, Batch(x[None], toy.example.context)))(
+        records = jax.vmap(lambda x: all_configurations(model, (2, 1), Batch(x[None], toy.example.context)))(
             observations
         )
         return records.log_joint[:, 0], records.log_proposal[:, 0]  # (x, h)

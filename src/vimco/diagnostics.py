@@ -26,9 +26,9 @@ class GradientStatistics(eqx.Module):
     variance: PyTree  # of one g, entry by entry: Σ_n (g_n − mean)² / (num_draws − 1)
     effective_sample_size: Float[Array, ""]  # average over draws and examples
     bound: Float[Array, ""]  # average of L̂ over draws and examples
-    num_draws: int = eqx.field(static=True)
 
     @property
+    @eqx.filter_jit
     def signal_to_noise(self) -> PyTree:
         """|mean| / √variance, entry by entry; 0 where the mean is 0.
 
@@ -37,11 +37,13 @@ class GradientStatistics(eqx.Module):
         return jax.tree.map(lambda m, v: _ratio(jnp.abs(m), jnp.sqrt(v)), self.mean, self.variance)
 
     @property
+    @eqx.filter_jit
     def total_variance(self) -> Float[Array, ""]:
         """The sum of all entries' variances: E‖g − E g‖²."""
         return _sum_of_entries(self.variance)
 
     @property
+    @eqx.filter_jit
     def total_signal_to_noise(self) -> Float[Array, ""]:
         """‖mean‖ / √total_variance, one number for all parameters."""
         squared_norm = _sum_of_entries(jax.tree.map(jnp.square, self.mean))
@@ -68,9 +70,7 @@ def gradient_statistics(
     """
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
-    sums = _moments(model, estimator, key, batch, num_samples, jnp.asarray(num_draws))
-    variance = jax.tree.map(lambda squares: squares / (num_draws - 1), sums.squares)
-    return GradientStatistics(sums.mean, variance, sums.effective_sample_size, sums.bound, num_draws)
+    return _statistics(model, estimator, key, batch, num_samples, jnp.asarray(num_draws))
 
 
 class _Moments(eqx.Module):
@@ -82,10 +82,10 @@ class _Moments(eqx.Module):
     bound: Float[Array, ""]
 
 
-@eqx.filter_jit
-def _moments(
+@eqx.filter_jit  # the number of draws is an argument of the loop: another number, the same compiled function
+def _statistics(
     model: Model, estimator: Estimator, key: PRNGKeyArray, batch: Batch, num_samples: int, num_draws: Int[Array, ""]
-) -> _Moments:
+) -> GradientStatistics:
     parameters, rest = partition(model)
 
     def surrogate(parameters: PyTree, key: PRNGKeyArray) -> tuple[Float[Array, ""], tuple[Array, Array]]:
@@ -114,7 +114,9 @@ def _moments(
     zeros = jax.tree.map(jnp.zeros_like, parameters)
     _, (effective, bound) = jax.eval_shape(surrogate, parameters, key)
     start = _Moments(zeros, zeros, jnp.zeros((), effective.dtype), jnp.zeros((), bound.dtype))
-    return jax.lax.fori_loop(0, num_draws, with_one_more, start)
+    sums = jax.lax.fori_loop(0, num_draws, with_one_more, start)
+    variance = jax.tree.map(lambda squares: (squares / (num_draws - 1)).astype(squares.dtype), sums.squares)
+    return GradientStatistics(sums.mean, variance, sums.effective_sample_size, sums.bound)
 
 
 def _ratio(signal: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:
