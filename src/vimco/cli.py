@@ -33,7 +33,9 @@ from vimco.terminal import TrainingDisplay, download_progress, evaluation_progre
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
-Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+Runs = Annotated[
+    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(one or more)")
+]
 OneRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
