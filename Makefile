@@ -24,7 +24,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # The tests of the PyTorch and Pyro bridges: a large install, so a target of its own.
 test-torch: $(VENV)/.installed-torch
