@@ -10,12 +10,15 @@ settings.load_profile("vimco")
 
 
 @pytest.fixture
-def float64():
-    """Double precision for one test; JAX's default, float32, is what users run and stays the default here.
+def quick_compilation():
+    """For tests of formulas, which wait for the compiler more than for anything and do not test it: it may hurry."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
-    Such tests check formulas, not the compiler, and wait for compilation more than for anything: it is told to hurry.
-    """
+
+@pytest.fixture
+def float64(quick_compilation):
+    """Double precision for one test; JAX's default, float32, is what users run and stays the default here."""
     with jax.enable_x64(True):
-        jax.config.update("jax_disable_most_optimizations", True)
         yield
-        jax.config.update("jax_disable_most_optimizations", False)
