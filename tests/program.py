@@ -1,5 +1,6 @@
 """Runs for the tests: made within this process, or by the program in one of its own, and compared bit for bit."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import jax
 
 from vimco import runs, session
 from vimco.checkpoints import read_arrays
@@ -33,6 +36,16 @@ EVERYTHING = RunConfig(
     validate_every=30,
     checkpoint_seconds=0.0,
 )
+
+
+@contextlib.contextmanager
+def quick_compilation():
+    """For fixtures of a module, as the fixture of this name is for tests: the compiler may hurry."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Recorder(session.Observer):

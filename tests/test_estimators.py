@@ -205,6 +205,12 @@ class TestNVIL:
         assert np.abs(np.mean(estimate_of(started, self.samples).learning_signal)) < 1e-3
 
 
+def test_moments_survive_a_batch_that_overflows():
+    before = moments_of(-70.0, 4.0)
+    after = before.updated(jnp.asarray([1e30, -1e30, 0.0]))
+    assert (float(after.mean), float(after.variance), int(after.count)) == (-70.0, 4.0, int(before.count))
+
+
 def test_moments_are_plain_averages_that_turn_exponential():
     """The n-th batch counts 1/n until that falls below 1 − decay."""
     moments, mean, variance = RunningMoments(0.75), 0.0, 0.0

@@ -16,6 +16,8 @@ from vimco.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_compariso
 from vimco.models import generative_sbn
 from vimco.samples import Batch, Examples, ImportanceSamples
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 N, D = 250, 5
 
 

@@ -57,7 +57,13 @@ def test_samples_follow_their_bits():
 
 
 class TestLogProbability:
-    SHAPES = (((3, 4, 5), (3, 4, 5)), ((4, 5), (3, 4, 5)), ((3, 4, 5), (4, 5)), ((3, 4, 5), (5,)))
+    SHAPES = (
+        ((3, 4, 5), (3, 4, 5)),
+        ((4, 5), (3, 4, 5)),
+        ((3, 4, 5), (4, 5)),
+        ((3, 4, 5), (5,)),
+        ((3, 4, 5), (1, 4, 5)),
+    )
 
     @staticmethod
     def plain(value, logits):

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib.image
@@ -27,7 +28,7 @@ from program import (
     environment,
     finished,
     options,
-    stopped_run,
+    quick_compilation,
     vimco,
     wait_for_update,
 )
@@ -71,10 +72,27 @@ def program(capsys, monkeypatch):
     return call
 
 
+@pytest.fixture(scope="module", autouse=True)
+def hurry():
+    with quick_compilation():
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Where the programs of this module run, and keep what they compile."""
     return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def reference(folder):
+    """A run of the program that nothing happened to."""
+    status, out, err = finished(vimco("train", *options(LONG), "--output", "reference", folder=folder))
+    assert status == 0, err
+    assert_plain(out, err)
+    assert len(out.splitlines()) < 10
+    assert len(err.splitlines()) == 3  # validations
+    return folder / "reference"
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +122,8 @@ def assert_plain(*texts):
 # Training: stopped, killed, resumed
 
 
-def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program):
-    """SIGTERM, SIGINT in a terminal, SIGKILL; then the rest. The reference is a run within this process."""
+def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program, reference):
+    """SIGTERM, SIGINT in a terminal, SIGKILL; then the rest."""
     path = folder / "run"
     process = vimco("train", *options(LONG), "--output", "run", folder=folder)
     wait_for_update(process, path, 100)
@@ -149,14 +167,10 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program)
 
     status, out, err = finished(vimco("train", "--resume", "run", folder=folder))
     assert status == 0, err
-    assert_plain(out, err)
-    assert len(out.splitlines()) < 10
-    assert len(err.splitlines()) <= 4  # validations
     assert "Done: 3,000 updates (120 epochs" in out
     assert "vimco evaluate run" in out
 
-    reference = session.train(LONG, folder / "reference", Recorder())
-    assert_same_outcome(path, reference.path)
+    assert_same_outcome(path, reference)
     for name in ("curves.png", "samples.png"):
         assert matplotlib.image.imread(path / name).ndim == 3
 
@@ -171,11 +185,12 @@ def read_screen(descriptor, screen):
     os.close(descriptor)
 
 
-def test_a_full_disk(folder, tmp_path):
+def test_a_full_disk(folder, reference, tmp_path):
     """By a limit on the size of files: the checkpoint is too large, all else is small."""
-    path = stopped_run(LONG, tmp_path / "run", 25).path
+    path = shutil.copytree(reference, tmp_path / "run")
     before = (path / runs.CHECKPOINT).read_bytes()
-    process = vimco("train", "--resume", path, folder=folder, largest_file=len(before) - 1000)
+    words = ("train", "--resume", path, "--updates", "3010")
+    process = vimco(*words, folder=folder, largest_file=len(before) - 1000)
     status, _, err = finished(process)
     assert status == 2
     assert "checkpoint.safetensors could not be written: File too large. What was there before is intact" in err
@@ -501,12 +516,12 @@ def test_completions(program, structured):
     key = jax.random.key(0)
     images = pictures.completions(model, key, examples, columns=7, rows=2)
     assert list(images) == ["originals", "completions 1", "completions 2"]
-    originals = images["originals"]
+    originals, sample = images["originals"], eqx.filter_jit(model.sample)
     assert all((test == image).all(axis=1).any() for image in originals.astype(np.uint8))
     for number in (1, 2):
         completed = images[f"completions {number}"]
         np.testing.assert_array_equal(completed[:, :32], originals[:, :32])
-        latents, _ = model.sample(jax.random.split(key, 3)[number], jnp.asarray(originals[:, :32]))
+        latents, _ = sample(jax.random.split(key, 3)[number], jnp.asarray(originals[:, :32]))
         np.testing.assert_allclose(completed[:, 32:], model.observation_probabilities(latents)[0], rtol=1e-5)
         assert ((completed[:, 32:] > 0) & (completed[:, 32:] < 1)).all()  # grey, not black and white
 

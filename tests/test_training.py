@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from program import quick_compilation
 
 from vimco.config import RunConfig
 from vimco.data import load_dataset
@@ -18,6 +19,8 @@ from vimco.parameters import partition
 from vimco.samples import Batch
 from vimco.signals import multi_sample_bound
 from vimco.training import updated
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BARS = load_dataset("synthetic")
 TINY = RunConfig(data="synthetic", layers=(4, 3), num_samples=3, averaging=0.2, learning_rate=0.01)
@@ -46,13 +49,14 @@ def states(this, number):
 @pytest.fixture(scope="module")
 def history():
     """Four states in float64, the first before training."""
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), quick_compilation():
         return states(experiment(precision="float64"), 3)
 
 
 @pytest.fixture(scope="module")
 def history_of_nvil():
-    return states(NVIL, 3)
+    with quick_compilation():
+        return states(NVIL, 3)
 
 
 @eqx.filter_jit
@@ -109,14 +113,15 @@ def test_an_update_is_adam_on_the_estimators_gradient(float64, history):
 
 
 def test_metrics_are_averages_over_updates(float64, history):
-    """Bound, effective sample size and norm of the gradient by means, the signal by its root mean square."""
+    """Bound and effective sample size by means, the signal by its root mean square; the norm of the gradient is that of
+    every tenth update, from the first on."""
     defined_here = [defined(state.model, jnp.asarray(n)) for n, state in enumerate(history[:-1], start=1)]
     estimates = [estimate for _, estimate in defined_here]
     expected = {
         "train_bound": np.mean([e.bound for e in estimates]),
         "signal_rms": np.sqrt(np.mean([e.learning_signal**2 for e in estimates])),
         "effective_sample_size": np.mean([e.effective_sample_size for e in estimates]),
-        "gradient_norm": np.mean([optax.tree.norm(gradient) for gradient, _ in defined_here]),
+        "gradient_norm": optax.tree.norm(defined_here[0][0]),
     }
     metrics = history[-1].totals.means()
     assert metrics.keys() == expected.keys()

@@ -57,17 +57,20 @@ class RunningMoments(Buffer):
         self.decay = decay
 
     def updated(self, residual: Float[Array, "..."]) -> "RunningMoments":
-        """The moments after one more batch. Infinite residuals (a bound of −inf) are passed over."""
+        """The moments after one more batch.
+
+        Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
+        """
         residual = stop_gradient(residual)
         finite = jnp.isfinite(residual)
-        number = jnp.sum(finite)
-        mean = jnp.sum(jnp.where(finite, residual, 0.0)) / jnp.maximum(number, 1)
-        variance = jnp.sum(jnp.where(finite, residual - mean, 0.0) ** 2) / jnp.maximum(number, 1)
+        number = jnp.maximum(jnp.sum(finite), 1)
+        mean = jnp.sum(jnp.where(finite, residual, 0.0)) / number
+        variance = jnp.sum(jnp.where(finite, residual - mean, 0.0) ** 2) / number
+        is_usable = jnp.any(finite) & jnp.isfinite(variance)
         keep = jnp.minimum(self.decay, self.count / (self.count + 1))
-        keep = jnp.where(number > 0, keep, 1.0).astype(self.mean.dtype)
-        new = (
-            (keep * self.mean + (1 - keep) * mean).astype(self.mean.dtype),
-            (keep * self.variance + (1 - keep) * variance).astype(self.variance.dtype),
-            self.count + (number > 0),
-        )
-        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, new)
+
+        def moved(old: Float[Array, ""], new: Float[Array, ""]) -> Float[Array, ""]:
+            return jnp.where(is_usable, keep * old + (1 - keep) * new, old).astype(old.dtype)
+
+        moments = (moved(self.mean, mean), moved(self.variance, variance), self.count + is_usable)
+        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, moments)

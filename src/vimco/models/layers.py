@@ -85,8 +85,9 @@ def _log_bernoulli_forward(value: Array, logits: Array) -> tuple[Array, tuple[Ar
 def _log_bernoulli_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[None, Array]:
     value, logits = saved
     residual = cotangent[..., None] * (value - jax.nn.sigmoid(logits))
-    shared = tuple(range(residual.ndim - logits.ndim))  # logits without a sample axis: the sum over samples
-    return None, jnp.sum(residual, shared) if shared else residual
+    # Logits that several samples share get the sum over them: the transpose of broadcasting.
+    _, transposed = jax.vjp(lambda a: jnp.broadcast_to(a, residual.shape), logits)
+    return None, transposed(residual)[0]
 
 
 log_bernoulli.defvjp(_log_bernoulli_forward, _log_bernoulli_backward)
