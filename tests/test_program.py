@@ -280,7 +280,7 @@ MISTAKES = [
     ("train --data synthetic --binarize 3", "nothing to binarize"),
     ("train --data nothing", "There is no data set 'nothing'"),
     ("train --data nothing.npy", "There is no file nothing.npy"),
-    ("train --data synthetic --init-from nowhere", "--init-from nowhere: there is no best.safetensors"),
+    ("train --data synthetic --layers 3 --init-from nowhere", "--init-from nowhere: there is no best.safetensors"),
     ("train --resume nowhere", "nowhere holds no run"),
     ("train --resume nowhere --output there", "leave --output out"),
     ("evaluate", "Name one or more run directories"),
