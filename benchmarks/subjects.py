@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import vimco
-from vimco.adam import adam
 from vimco.evaluation import evaluate
+from vimco.experiment import optimizer
 from vimco.samples import Examples
 from vimco.training import Trainer
 
@@ -42,7 +42,7 @@ def updates(
     key = jax.random.key(0)
     start = time.perf_counter()
     trainer = Trainer(
-        optimizer=adam(1e-3),
+        optimizer=optimizer(vimco.RunConfig()),
         num_samples=K,
         batch_size=batch,
         averaging=None,

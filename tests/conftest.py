@@ -1,5 +1,7 @@
 """What all tests share: the precision they run in, and how hypothesis behaves."""
 
+import signal
+
 import jax
 import pytest
 from hypothesis import settings
@@ -15,6 +17,11 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+# Started in the background by a shell, everything here would ignore Ctrl-C, and so would the programs under test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

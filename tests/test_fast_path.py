@@ -49,7 +49,7 @@ def test_folding_in_a_number_is_that_of_jax(number):
 def test_samples_follow_their_bits():
     key, logits = jax.random.key(0), jnp.asarray([[-200.0, -1.0, 0.0, 2.0, 200.0]] * 4)
     samples = sample_bernoulli(key, jnp.arange(6), logits)
-    uniform = (sample_bits(key, jnp.arange(6), (4, 5)) >> 8) * 2.0**-24
+    uniform = ((sample_bits(key, jnp.arange(6), (4, 5)) >> 9) + 0.5) * 2.0**-23
     np.testing.assert_array_equal(samples, (uniform < jax.nn.sigmoid(logits)).astype(np.float32))
     assert samples.dtype == jnp.float32
     assert not np.any(samples[..., 0])

@@ -133,8 +133,7 @@ def _optimizer(
     if warmup_updates:
         warmup = optax.linear_schedule(0.0, learning_rate, warmup_updates)
         rate = optax.join_schedules([warmup, rate], [warmup_updates])
-    adam = optax.adam(rate)
-    return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
+    return adam(rate) if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam(rate))
 
 
 def precision(config: RunConfig) -> AbstractContextManager:

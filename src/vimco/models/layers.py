@@ -55,11 +55,13 @@ def sample_bernoulli(
 ) -> Float[Array, "K B n"]:
     """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key and on k alone.
 
-    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴.
+    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴, and a value
+    less likely than that is never drawn: drawn too often, it would bring a weight that is far too large.
     """
     bits = sample_bits(key, numbers, logits.shape[-2:])
-    # By way of int32, for which processors have an instruction; 24 bits are exact in float32.
-    uniform = (bits >> jnp.uint32(8)).astype(jnp.int32).astype(logits.dtype) * 2.0**-24
+    # The middle of one of 2²³ intervals, exact in float32, never 0 or 1. By way of int32, for which processors have an
+    # instruction.
+    uniform = ((bits >> jnp.uint32(9)).astype(jnp.int32).astype(logits.dtype) + 0.5) * 2.0**-23
     sample = (uniform < jax.nn.sigmoid(logits)).astype(logits.dtype)
     # √0 = 0 and √1 = 1. XLA counts a root as expensive, so it stores the sample once; a mere conversion it would
     # repeat, cipher and all, inside each operation that reads the sample (and it drops barriers before it fuses).
