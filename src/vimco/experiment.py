@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
+from vimco.adam import adam
 from vimco.config import MAX_SEED, RunConfig
 from vimco.data import Dataset, halves
 from vimco.errors import UsageError
