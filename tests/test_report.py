@@ -56,6 +56,22 @@ def test_the_rate_is_chosen_by_validation_not_by_likelihood(tmp_path):
     assert entry.detail == "2k updates, rate 0.001"
 
 
+@pytest.mark.parametrize("better_rate", [3e-4, 3e-3])  # before and after the finished one, in the order of names
+def test_an_unfinished_run_hides_no_measured_number(tmp_path, better_rate):
+    recorded_run(tmp_path, run_of("vimco", 2, 1e-3), bound=-100, likelihood=92.0)
+    recorded_run(tmp_path, run_of("vimco", 2, better_rate), bound=-90, is_finished=False)
+    assert table_of("table-1", tmp_path)["2", "VIMCO"].text == "92.00 ± 0.25"
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"update": UPDATES // 2}, {"split": "validation"}])
+def test_only_an_evaluation_of_the_best_parameters_with_the_usual_seed_counts(tmp_path, change):
+    path = recorded_run(tmp_path, run_of("vimco", 2), likelihood=92.0) / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["evaluations"][0].update(change)
+    path.write_text(json.dumps(summary))
+    assert table_of("table-1", tmp_path)["2", "VIMCO"].text == "not evaluated"
+
+
 def test_the_paper_stands_beside_and_the_lowest_of_a_row_is_marked(tmp_path):
     for estimator, value in (("vimco", 93.0), ("nvil", 92.0), ("rws", 94.0)):
         recorded_run(tmp_path, run_of(estimator, 5), likelihood=value)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from recorded import recorded_run
 
 from vimco import cli, estimates, runs
 from vimco.config import RunConfig
 from vimco.errors import UsageError
 from vimco.execution import Watch, execute
-from vimco.studies import STUDIES, digest, label, named_study, run_name, variations
+from vimco.results import chosen, collected
+from vimco.studies import STUDIES, Cell, digest, label, named_study, run_name, variations
 from vimco.tasks import evaluations_due, planned
 from vimco.workers import LocalWorkers
 
@@ -397,6 +399,19 @@ def test_an_evaluation_of_other_parameters_does_not_count(toy):
         assert task.weights == (summary["evaluations"][0]["weights"],)
     finally:
         path.write_bytes(before)
+
+
+def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
+    """A better run of another study is chosen from the folder; one in progress is not, however good."""
+    rates = {3e-4: (-95.0, True), 1e-3: (-100.0, True), 3e-3: (-90.0, False)}
+    trainings = planned(STUDIES["table-1"].adjusted(updates=1000, only=["vimco-K5"]), tmp_path)
+    for training in trainings:
+        bound, is_finished = rates[training.config.learning_rate]
+        recorded_run(training.path.parent, training.config, bound=bound, is_finished=is_finished)
+    (task,) = evaluations_due([t for t in trainings if t.config.learning_rate == 1e-3], 1000)
+    assert "lr0.0003" in task.path.name
+    results, _ = collected([tmp_path])
+    assert [result.run.path for result in chosen(results, Cell.of(trainings[0].config))] == [task.path]
 
 
 def test_a_report_of_the_toy_runs(toy, tmp_path):

@@ -16,6 +16,7 @@ from vimco.errors import UsageError
 from vimco.runs import Run, Weights
 from vimco.studies import Cell, variations
 
+EVALUATION_SEED = 0  # of the samples behind every number of a table
 VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
 
 
@@ -63,8 +64,18 @@ class Result:
         return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
 
     def evaluation(self, num_samples: int, weights: Weights = "best") -> dict[str, Any] | None:
-        """Its recorded evaluation on the test split, if there is one; `update` is that of the evaluated parameters."""
-        wanted = {"split": "test", "weights": weights, "num_samples": num_samples}
+        """Its recorded evaluation on the test split, if there is one of these very parameters.
+
+        A run that is extended may find better parameters: an evaluation of the earlier ones is none of these.
+        """
+        best = self.best(weights)
+        wanted = {
+            "split": "test",
+            "weights": weights,
+            "num_samples": num_samples,
+            "seed": EVALUATION_SEED,
+            "update": best[0] if best else None,
+        }
         for record in self.evaluations:
             if all(record.get(name) == value for name, value in wanted.items()):
                 return record
@@ -97,16 +108,20 @@ def on_protocol(results: Iterable[Result], cell: Cell) -> list[Result]:
 
 
 def chosen(results: Iterable[Result], cell: Cell, weights: Weights = "best") -> list[Result]:
-    """For each seed, the run of a cell with the best validation bound."""
-    best: dict[int, Result] = {}
+    """For each seed, the finished run of a cell with the best validation bound; before any has finished, the best yet.
+
+    A run in progress, or one that broke off, is never chosen over a finished one: it has not been evaluated, and would
+    hide a number that was measured.
+    """
+    best: dict[int, tuple[tuple[bool, float], Result]] = {}
     for result in on_protocol(results, cell):
         seed, bound = result.run.config.seed, result.best(weights)
         if bound is None:
             continue
-        rival = best[seed].best(weights) if seed in best else None
-        if rival is None or bound[1] > rival[1]:
-            best[seed] = result
-    return [best[seed] for seed in sorted(best)]
+        rank = (result.is_finished, bound[1])
+        if seed not in best or rank > best[seed][0]:
+            best[seed] = (rank, result)
+    return [best[seed][1] for seed in sorted(best)]
 
 
 @dataclass(frozen=True)

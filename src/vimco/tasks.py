@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from vimco import runs, session, workers
 from vimco.config import RunConfig
 from vimco.errors import UsageError
-from vimco.results import Result, chosen
+from vimco.results import EVALUATION_SEED, Result, chosen, collected
 from vimco.runs import Weights
 from vimco.session import Observer
 from vimco.studies import digest, distinct_cells, label, run_name
@@ -88,8 +88,10 @@ class Evaluating:
         """Evaluates, and records it."""
         run = runs.load(self.path)
         for weights in self.weights:
-            evaluation = run.evaluate(self.num_samples, weights=weights, progress=_leave_if_stopping)
-            run.record_evaluation(evaluation, "test", weights, seed=0)
+            evaluation = run.evaluate(
+                self.num_samples, weights=weights, seed=EVALUATION_SEED, progress=_leave_if_stopping
+            )
+            run.record_evaluation(evaluation, "test", weights, seed=EVALUATION_SEED)
         return []
 
 
@@ -99,14 +101,19 @@ def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]
 
 
 def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Evaluating]:
-    """What is still to be measured: the chosen run of each cell and seed, with raw and with averaged parameters."""
-    results = [result for training in trainings if training.is_done() and (result := training.result()) is not None]
+    """What is still to be measured: the chosen run of each cell and seed, with raw and with averaged parameters.
+
+    Chosen as a table chooses, among all runs of the folder: one of an earlier study may be the best of its cell.
+    """
+    configurations = [training.config for training in trainings]
+    names, seeds = {config.data for config in configurations}, {config.seed for config in configurations}
+    results, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
+    candidates = [r for r in results if r.run.config.data in names and r.run.config.seed in seeds]
     due: dict[Path, tuple[Weights, ...]] = {}
     kinds: tuple[Weights, ...] = ("best", "best-average")
-    for cell, weights in product(distinct_cells(result.run.config for result in results), kinds):
-        for result in chosen(results, cell, weights):
-            record = result.evaluation(num_samples, weights)
-            if record is None or record.get("update") != result.run.update_of(weights):
+    for cell, weights in product(distinct_cells(configurations), kinds):
+        for result in chosen(candidates, cell, weights):
+            if result.is_finished and result.evaluation(num_samples, weights) is None:
                 due[result.run.path] = (*due.get(result.run.path, ()), weights)
     return [Evaluating(path, num_samples, weights) for path, weights in due.items()]
 
