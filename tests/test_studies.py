@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -137,17 +139,17 @@ def test_the_horizon_of_a_schedule_counts():
     assert digest(config) == digest(RunConfig(schedule="cosine", schedule_updates=100, updates=30))
 
 
-def test_paths_count_by_what_they_hold(tmp_path):
-    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "images.npz").write_bytes(content)
-        (tmp_path / name / "best.safetensors").write_bytes(content)
-    data = [digest(RunConfig(data=str(tmp_path / name / "images.npz"))) for name in "abc"]
-    start = [digest(RunConfig(init_from=str(tmp_path / name))) for name in "abc"]
-    for one, same, other in (data, start):
-        assert one == same != other
-    with pytest.raises(UsageError, match="minst"):
-        digest(RunConfig(data="minst"))
+def test_paths_count_as_they_are_written(tmp_path):
+    for name in ("a.npz", "b.npz"):
+        (tmp_path / name).write_bytes(b"the same")
+    assert digest(RunConfig(data=str(tmp_path / "a.npz"))) != digest(RunConfig(data=str(tmp_path / "b.npz")))
+    assert digest(RunConfig(init_from="a")) != digest(RunConfig(init_from="b"))
+
+
+def test_data_that_are_not_there_are_told_before_anything_is_planned(tmp_path):
+    for data in ("minst", str(tmp_path / "moved.npz")):
+        with pytest.raises(UsageError, match="neither a data set's name"):
+            STUDIES["means"].adjusted(updates=1, data=data)
 
 
 def test_names_do_not_change_from_version_to_version():
@@ -412,6 +414,18 @@ def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
     assert "lr0.0003" in task.path.name
     results, _ = collected([tmp_path])
     assert [result.run.path for result in chosen(results, Cell.of(trainings[0].config))] == [task.path]
+
+
+def test_the_program_in_the_documentation_works_as_printed(tmp_path, monkeypatch):
+    text = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    for training in planned(STUDIES["structured-nll"].adjusted(updates=20_000, rates=[1e-3]), Path("studies")):
+        recorded_run(training.path.parent, training.config, likelihood=50.0, num_samples=100)  # nothing left to train
+    assert "outcome" not in runpy.run_path("program.py", run_name="__mp_main__")  # as a spawned process imports it
+    outcome = runpy.run_path("program.py", run_name="__main__")["outcome"]
+    assert (outcome.failures, outcome.signal_number) == ([], None)
 
 
 def test_a_report_of_the_toy_runs(toy, tmp_path):

@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple
 from vimco.config import EstimatorName, RunConfig
 from vimco.data.catalogue import NAMES
 from vimco.errors import UsageError
-from vimco.runs import BEST
 
 RATES = (3e-4, 1e-3, 3e-3)
 RATES_OF_STRUCTURED_NVIL = (1e-4, 3e-4, 1e-3)
@@ -134,6 +133,8 @@ class Study:
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
+        if data not in NAMES and not Path(data).expanduser().is_file():
+            raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
         shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}
         runs = [
             dataclasses.replace(run, learning_rate=rate, seed=seed, **shared)
@@ -196,14 +197,10 @@ def digest(config: RunConfig) -> str:
     """Twelve hexadecimal digits that name a run: the same for any budget and cadence.
 
     Only what differs from the defaults counts, so that an option that comes later leaves the names of old runs alone.
-    A path counts by what it holds: the file may move.
+    A path counts as it is written.
     """
     default = RunConfig().identity
     differing = {name: value for name, value in config.identity.items() if value != default[name]}
-    if config.data not in NAMES:
-        differing["data"] = _sha256(Path(config.data).expanduser())
-    if config.init_from is not None:
-        differing["init_from"] = _sha256(Path(config.init_from) / BEST["best"])
     return hashlib.sha256(json.dumps(differing, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -235,12 +232,3 @@ def variations(config: RunConfig) -> dict[str, Any]:
 
 def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(f"-{name}-", f"*-{pattern}-*")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(
-            f"{path} is no name of a data set (see `vimco data list`), nor a file that can be read: {error.strerror}."
-        ) from error
