@@ -27,7 +27,7 @@ LINES = [
     {"studies", "terminal"},
     {"results"},
     {"tasks"},
-    {"estimates", "execution", "report"},
+    {"durations", "execution", "report"},
     {"cli_studies"},
     {"cli"},
 ]

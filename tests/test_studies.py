@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from recorded import recorded_run
 
-from vimco import cli, estimates, runs
+from vimco import cli, durations, runs
 from vimco.config import RunConfig
 from vimco.errors import UsageError
 from vimco.execution import Watch, execute
@@ -161,14 +161,14 @@ def test_names_do_not_change_from_version_to_version():
     assert digest(RunConfig()) == hashlib.sha256(b"{}").hexdigest()[:12]
 
 
-# Estimates of time.
+# Durations.
 
 
 def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
     trainings = planned(
         STUDIES["table-1"].adjusted(updates=1000, rates=[1e-3], only=["vimco-K2", "vimco-K50"]), tmp_path
     )
-    fast, slow = estimates.seconds_of_each(trainings)
+    fast, slow = durations.seconds_of_each(trainings)
     assert slow > fast
     config = trainings[0].config
     trainings[0].path.mkdir(parents=True)
@@ -177,19 +177,28 @@ def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
     (trainings[0].path / "config.json").write_text(json.dumps(record))
     compiling = '{"update": 200, "updates_per_second": 0.5}\n'
     (trainings[0].path / "metrics.jsonl").write_text(compiling + '{"update": 400, "updates_per_second": 2.0}\n')
-    fast, slow = estimates.seconds_of_each(trainings)
-    assert fast == pytest.approx(600 / 2 + estimates.SECONDS_TO_START)
-    rough = [estimates.rough_seconds_per_update(training.config) for training in trainings]
-    assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + estimates.SECONDS_TO_START)
-    assert estimates.seconds_left([fast, slow], 2) == pytest.approx(slow)
-    assert estimates.seconds_left([60.0, 60.0, 60.0], 2) == 90
+    fast, slow = durations.seconds_of_each(trainings)
+    assert fast == pytest.approx(600 / 2 + durations.SECONDS_TO_START)
+    rough = [durations.rough_seconds_per_update(training.config, 784) for training in trainings]
+    assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + durations.SECONDS_TO_START)
+    assert durations.seconds_left([fast, slow], 2) == pytest.approx(slow)
+    assert durations.seconds_left([60.0, 60.0, 60.0], 2) == 90
+
+
+def test_smaller_images_take_less_time(tmp_path):
+    def seconds(data):
+        options = {"updates": 100_000, "data": data, "rates": [1e-3], "only": ["vimco-K50"]}
+        return durations.seconds_of_each(planned(STUDIES["table-1"].adjusted(**options), tmp_path))[0]
+
+    (tmp_path / "unknown.npz").touch()
+    assert seconds("synthetic") < seconds("mnist") == seconds(str(tmp_path / "unknown.npz"))
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(40.0, "40 s"), (300.0, "5 min"), (12_000.0, "3 h 20 min"), (187_000.0, "2 d 4 h")]
 )
 def test_times_in_words(seconds, text):
-    assert estimates.words(seconds) == text
+    assert durations.words(seconds) == text
 
 
 # The executor.
@@ -445,6 +454,7 @@ def test_a_dry_run_lists_and_does_nothing(tmp_path, capfd):
     printed = capfd.readouterr().out
     assert printed.count("missing") == 39
     assert "0 done, 39 to do" in printed
+    assert "evaluations come on top" in printed
     assert not (tmp_path / "new").exists()
 
 
@@ -459,7 +469,7 @@ def test_the_studies_are_listed(capfd):
     [
         (["study", "table-9"], "There is no study 'table-9'"),
         (["study", "table-1", "--workers", "0"], "--workers must be positive"),
-        (["study", "table-1", "--rates", "-1"], "--learning-rate must be"),
+        (["study", "table-1", "--rates", "-1"], "--rates must be positive and finite; got -1"),
         (["report"], "Name one or more folders"),
     ],
 )

@@ -1,5 +1,6 @@
 """The commands `vimco study` and `vimco report`: parse, call, print."""
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from vimco import data, estimates, studies
+from vimco import data, durations, studies
 from vimco.checkpoints import write_atomically
 from vimco.config import DEFAULT_UPDATES
 from vimco.errors import UsageError
@@ -60,7 +61,7 @@ class RunStudy:
     output: Path = Path("studies")
     """Where run directories and figures go."""
     dry_run: bool = False
-    """List the runs and the time they would take, and do nothing."""
+    """List the runs and the time that training them would take, and do nothing."""
 
     def __call__(self) -> None:
         """Lists, runs, shows."""
@@ -70,6 +71,9 @@ class RunStudy:
         for option, value in (("--updates", self.updates), ("--workers", self.workers), ("--threads", self.threads)):
             if value is not None and value < 1:
                 raise UsageError(f"{option} must be positive; got {value}.")
+        for rate in self.rates:
+            if not 0 < rate < math.inf:
+                raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
         study = named_study(self.name)
         configurations = study.adjusted(
             updates=self.updates,
@@ -157,15 +161,15 @@ class StudyDisplay(Watch):
         if not err.is_terminal or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + 3
-        left = dict(zip(self.trainings, estimates.seconds_of_each(self.trainings), strict=True))
+        left = dict(zip(self.trainings, durations.seconds_of_each(self.trainings), strict=True))
         num_done = sum(seconds == 0 for seconds in left.values())
-        time_left = estimates.words(estimates.seconds_left(list(left.values()), self.workers))
+        time_left = durations.words(durations.seconds_left(list(left.values()), self.workers))
         text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
         self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:
             result = task.result() if isinstance(task, Training) else None
             if result is not None and isinstance(task, Training) and task.name in self.tasks:
-                text = f"{result.updates:,} of {task.target:,}, about {estimates.words(left[task])} left"
+                text = f"{result.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
                 self.bars.update(self.tasks[task.name], completed=result.updates / task.target, text=text)
 
 
@@ -188,20 +192,21 @@ def _print_studies() -> None:
 
 
 def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> None:
-    seconds = estimates.seconds_of_each(trainings)
+    seconds = durations.seconds_of_each(trainings)
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "state", "time left"):
         table.add_column(heading)
     for training, left in zip(trainings, seconds, strict=True):
         result = training.result()
         state = "done" if training.is_done() else f"cut off at {result.updates:,}" if result else "missing"
-        table.add_row(training.name, state, "" if state == "done" else f"about {estimates.words(left)}")
+        table.add_row(training.name, state, "" if state == "done" else f"about {durations.words(left)}")
     runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
     out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
     _wide(out).print(table)
     num_done = sum(training.is_done() for training in trainings)
-    total = estimates.words(estimates.seconds_left(seconds, workers))
-    out.print(f"{num_done} done, {len(trainings) - num_done} to do; training needs about {total} more.")
+    total = durations.words(durations.seconds_left(seconds, workers))
+    besides = "" if study.evaluation_samples is None else " (evaluations come on top)"
+    out.print(f"{num_done} done, {len(trainings) - num_done} to do; training needs about {total} more{besides}.")
 
 
 def _show(study: Study, output: Path, data_name: str) -> None:

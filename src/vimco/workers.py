@@ -1,7 +1,7 @@
 """Processes on this machine that work on tasks: each with threads of its own, stopped without loss.
 
-The seam is the standard `concurrent.futures.Executor`. Another engine takes the place of these processes by giving
-`execution.execute` an executor of its own.
+Another engine takes their place as an object in the clothes of `LocalWorkers`, which are those of `execution.Workers`:
+it says how many tasks it takes at a time, makes a standard `concurrent.futures.Executor`, and can be asked to stop.
 """
 
 import multiprocessing

@@ -1,9 +1,14 @@
-"""How long a study will take: from the speed of its own runs where there is one, else from a rough count of work."""
+"""How long the training of a study will take, without its evaluations.
+
+From the speed of its own runs where there is one, else from a rough count of work.
+"""
 
 import itertools
+import math
 from collections.abc import Sequence
 from statistics import median
 
+from vimco import data
 from vimco.config import RunConfig
 from vimco.studies import Cell
 from vimco.tasks import Training
@@ -11,7 +16,7 @@ from vimco.tasks import Training
 # Measured on two cores for 784-200-200-200, batch 24: 1.4 ms an update at K = 2, 21 ms at K = 50.
 SECONDS_PER_UPDATE, SECONDS_PER_SAMPLE_AND_WEIGHT = 6e-4, 0.41e-3 / 473_600
 SECONDS_TO_START = 10.0  # compiling, and drawing at the end
-PIXELS = 784
+USUAL_PIXELS = 784  # of a file that nobody has looked into yet
 
 
 def seconds_left(each: Sequence[float], workers: int) -> float:
@@ -22,15 +27,16 @@ def seconds_left(each: Sequence[float], workers: int) -> float:
 def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     """Time that each run still needs. Runs alike in all but rate and seed are taken to be equally fast."""
     measured: dict[Cell, list[float]] = {}
+    rough: dict[Cell, float] = {}
+    known = {dataset.name: math.prod(dataset.image_shape) for dataset in data.available()}
     positions = []
     for training in trainings:
-        result = training.result()
+        config, result = training.config, training.result()
+        pixels = math.prod(result.run.image_shape) if result else known.get(config.data, USUAL_PIXELS)
+        rough[Cell.of(config)] = rough_seconds_per_update(config, pixels)
         positions.append(training.target if training.is_done() else (result.updates if result else 0))
         if result and len(result.metrics) > 1:  # the first line counts the time to compile
-            measured.setdefault(Cell.of(training.config), []).append(
-                1 / max(result.metrics[-1]["updates_per_second"], 0.01)
-            )
-    rough = {Cell.of(training.config): rough_seconds_per_update(training.config) for training in trainings}
+            measured.setdefault(Cell.of(config), []).append(1 / max(result.metrics[-1]["updates_per_second"], 0.01))
     factor = median([median(speeds) / rough[cell] for cell, speeds in measured.items()] or [1.0])
     per_update = {
         cell: median(measured[cell]) if cell in measured else factor * seconds for cell, seconds in rough.items()
@@ -43,10 +49,10 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     ]
 
 
-def rough_seconds_per_update(config: RunConfig) -> float:
+def rough_seconds_per_update(config: RunConfig, pixels: int) -> float:
     """A guess from the number of weights that K samples go through."""
-    context = PIXELS // 2 if config.task == "structured" else 0
-    sizes = (context, *config.layers, PIXELS - context)
+    context = pixels // 2 if config.task == "structured" else 0
+    sizes = (context, *config.layers, pixels - context)
     weights = sum(a * b for a, b in itertools.pairwise(sizes))
     passes = 2 if config.proposal == "learned" else 1
     samples = config.num_samples * config.batch_size / 24
