@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shlex
+from html import unescape
 
 import pytest
 import tyro
@@ -18,7 +19,7 @@ from vimco.report.assembly import report
 from vimco.report.claims import CLAIMS
 from vimco.report.curves import signal_points
 from vimco.report.document import Picture, Table, Text, markdown
-from vimco.report.sections import study_section
+from vimco.report.sections import study_section, title_of_cell
 from vimco.report.tables import generative, short_count
 from vimco.results import chosen, collected, number
 from vimco.studies import STUDIES, Cell, command
@@ -216,6 +217,40 @@ def test_numbers_carry_the_commands_that_repeat_them(tmp_path):
     assert parsed.config.checked == config
     assert tyro.cli(cli.Evaluate, args=shlex.split(evaluate)[2:]).num_samples == 1000
     assert evaluate.split()[2] == str(parsed.output)
+
+
+def test_commands_can_be_typed_whatever_a_folder_is_called(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5), name="it's mine; $HOME", likelihood=92.0)
+    text = markdown(report(results_in(tmp_path)))
+    train, evaluate = [shlex.split(line) for line in text.splitlines() if line.startswith("vimco ")]
+    assert evaluate[:3] == ["vimco", "evaluate", "runs/it's mine; $HOME"]
+    assert evaluate[2] == train[-1]
+
+
+def test_the_documents_hold_the_full_configuration_of_each_run(tmp_path):
+    configs = {recorded_run(tmp_path / "runs", config).name: config for config in (run_of("rws", 2), run_of("nvil", 5))}
+    text, page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    on_page = re.findall(
+        r'<details><summary>(.*?)</summary>.*?<pre class="configuration"><code>(.*?)</code>',
+        page.read_text(),
+        re.DOTALL,
+    )
+    in_text = re.findall(r"<details><summary>(.*?)</summary>.*?```json\n(.*?)```", text.read_text(), re.DOTALL)
+    for found in (on_page, in_text):
+        assert {name: RunConfig.from_json(json.loads(unescape(record))) for name, record in found} == configs
+
+
+def test_the_caption_of_a_picture_says_what_is_certain(tmp_path):
+    """`vimco sample` may have drawn samples.png anew, from other parameters."""
+    path = recorded_run(tmp_path, run_of("vimco", 20, task="structured"))
+    (picture,) = study_section(STUDIES["figure-4"], results_in(tmp_path)).blocks
+    assert f"samples.png of {path.name}" in picture.caption
+    assert "unless vimco sample has drawn it anew" in picture.caption
+
+
+def test_an_estimator_without_a_title_keeps_its_name():
+    assert title_of_cell(generative("vimco", 5)) == "VIMCO, K = 5"
+    assert title_of_cell(generative("brand-new", 5)) == "brand-new, K = 5"
 
 
 @pytest.mark.parametrize(

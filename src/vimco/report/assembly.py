@@ -1,6 +1,7 @@
 """From run directories to a report: one document, written as Markdown and as a web page. Nothing here trains."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +114,7 @@ def _runs(results: Sequence[Result], problems: Sequence[str]) -> list[Block]:
     headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
     blocks: list[Block] = [
         Table("Every run", headings, tuple(map(_row, results)), prose=frozenset({0, 1, 6})),
-        Text("Each run below opens to its commands. The full configurations are in runs.json."),
+        Text("Each run below opens to its commands and its full configuration; runs.json has them for programs."),
         *map(_commands, results),
     ]
     return [*blocks, *(Text(f"Could not be read: {problem}") for problem in problems)]
@@ -150,11 +151,12 @@ def _commands(result: Result) -> Commands:
     folder = f"runs/{run.path.name}"
     lines = [command(config, folder)]
     for e in result.evaluations:
-        line = f"vimco evaluate {folder} --num-samples {e['num_samples']} --split {e['split']} --weights {e['weights']}"
-        lines.append(line + (f" --seed {e['seed']}" if e["seed"] else ""))
+        options = ["num_samples", "split", "weights", *(["seed"] if e["seed"] else [])]
+        words = [word for name in options for word in (f"--{name.replace('_', '-')}", str(e[name]))]
+        lines.append(shlex.join(["vimco", "evaluate", folder, *words]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
-    return Commands(result.name, text, tuple(lines))
+    return Commands(result.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
 
 
 def _told_apart(sections: Sequence[Section]) -> tuple[Section, ...]:

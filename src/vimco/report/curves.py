@@ -9,7 +9,7 @@ import numpy as np
 from vimco import figures
 from vimco.figures import COLOUR_OF_K, COLOURS, LINE_OF_ESTIMATOR, Curve
 from vimco.report.document import Block, Picture, Text
-from vimco.report.tables import MEANS_TITLES, PROPOSALS, TITLES, generative
+from vimco.report.tables import MEANS_TITLES, PROPOSALS, generative, title_of
 from vimco.results import Result, chosen
 from vimco.studies import MEANS, STUDIES, Cell
 
@@ -33,7 +33,7 @@ def figure_1(results: Sequence[Result]) -> list[Block]:
     """VIMCO beside NVIL, and VIMCO beside RWS."""
     cells = STUDIES["figure-1"].cells
     contents = {
-        f"VIMCO and {TITLES[other]}": [
+        f"VIMCO and {title_of(other)}": [
             curve
             for estimator, cell in product((other, "vimco"), cells)
             if cell.estimator == estimator
@@ -108,12 +108,14 @@ def all_of(results: Sequence[Result], name: str) -> list[Block]:
 
 
 def drawn_by(result: Result, name: str, caption: str) -> list[Block]:
-    """The picture that a run has drawn at its end."""
+    """The picture in a run's directory: drawn at its end, unless `vimco sample` has put another in its place."""
     path = result.run.path / "samples.png"
     if not path.exists():
         return [Text(f"There is no picture in {result.name} yet: it draws one at its end.")]
-    update, _ = result.best() or (0, 0.0)
-    caption = f"{caption} Model: {result.name}, best by validation at update {update:,} of {result.updates:,}."
+    caption = (
+        f"{caption} This is samples.png of {result.name}: drawn at the end of training with the best parameters by "
+        "validation, unless vimco sample has drawn it anew since, with options of its own."
+    )
     return [Picture(name, "png", path.read_bytes(), caption, caption)]
 
 
@@ -136,7 +138,7 @@ def signal_points(result: Result) -> Points:
 
 def _curves(results: Sequence[Result], cell: Cell, points_of: Callable[[Result], Points]) -> Iterable[Curve]:
     """The chosen run of each seed, all under one label, as the paper writes it."""
-    label = f"{TITLES[cell.estimator].removesuffix(' (wake)')} ({cell.num_samples})"
+    label = f"{title_of(cell.estimator).removesuffix(' (wake)')} ({cell.num_samples})"
     for result in chosen(results, cell):
         points = points_of(result)
         if points:

@@ -52,11 +52,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Commands:
-    """Lines to type, under a name, out of the way until asked for."""
+    """Lines to type, and the configuration behind them, under a name, out of the way until asked for."""
 
     name: str
     text: str
     lines: tuple[str, ...]
+    configuration: str  # JSON
 
 
 Block = Table | Picture | Text | Commands
@@ -107,7 +108,8 @@ def markdown_of_block(block: Block) -> str:
         case Commands():
             commands = "\n".join(block.lines)
             summary = f"<details><summary>{block.name}</summary>"
-            return f"{summary}\n\n{block.text}\n\n```sh\n{commands}\n```\n\n</details>"
+            configuration = f"```json\n{block.configuration}\n```"
+            return f"{summary}\n\n{block.text}\n\n```sh\n{commands}\n```\n\n{configuration}\n\n</details>"
 
 
 def _row(cells: tuple[str, ...]) -> str:

@@ -99,7 +99,8 @@ def _block(block: Block) -> str:
             lines = escape("\n".join(block.lines))
             return (
                 f"<details><summary>{escape(block.name)}</summary><p>{escape(block.text)}</p>"
-                f"<pre><code>{lines}</code></pre></details>"
+                f"<pre><code>{lines}</code></pre>"
+                f'<pre class="configuration"><code>{escape(block.configuration)}</code></pre></details>'
             )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vimco.report import curves, tables
 from vimco.report.document import Block, Section, Text
-from vimco.report.tables import TITLES
+from vimco.report.tables import title_of
 from vimco.results import Result, on_protocol
 from vimco.studies import Cell, Study
 
@@ -33,12 +33,12 @@ def study_section(study: Study, results: Sequence[Result]) -> Section:
 def title_of_cell(cell: Cell) -> str:
     """What a person calls it."""
     proposal = f", {cell.proposal} proposal" if cell.task == "structured" else ""
-    return f"{TITLES[cell.estimator]}, K = {cell.num_samples}{proposal}"
+    return f"{title_of(cell.estimator)}, K = {cell.num_samples}{proposal}"
 
 
 def _listed(cells: Sequence[Cell]) -> str:
     sizes: dict[str, list[str]] = {}
     for cell in cells:
         proposal = f", {cell.proposal} proposal" if cell.task == "structured" else ""
-        sizes.setdefault(f"{TITLES[cell.estimator]}{proposal}", []).append(str(cell.num_samples))
+        sizes.setdefault(f"{title_of(cell.estimator)}{proposal}", []).append(str(cell.num_samples))
     return "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())

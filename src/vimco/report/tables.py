@@ -31,6 +31,11 @@ EXPLANATION = (
 NOT_COMPARABLE = f"The paper's numbers are of {paper.DATA}, and not comparable with those of other data."
 
 
+def title_of(estimator: str) -> str:
+    """What a person calls an estimator; one that is new here keeps the name it has."""
+    return TITLES.get(estimator, estimator)
+
+
 def generative(estimator: str, K: int) -> Cell:
     """A cell of the 200-200-200 model of whole images."""
     return Cell("generative", "learned", (200, 200, 200), estimator, K)
