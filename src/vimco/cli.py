@@ -258,7 +258,9 @@ def main(arguments: list[str] | None = None) -> None:
         elif arguments == ["--version"]:
             out.print(f"vimco {__version__}")
         else:
-            command = tyro.cli(Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,))
+            command = tyro.cli(
+                Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
+            )
             if isinstance(command, Train) and command.resume is not None:
                 _refuse_changes(command, command.resume, arguments)
             command()

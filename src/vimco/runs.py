@@ -1,4 +1,4 @@
-"""A run directory: configuration, metrics, checkpoints, summary. The only writer of files, and the way back from them.
+"""A run directory: configuration, metrics, checkpoints, summary; how they are written, and the way back from them.
 
 =================================  =================================================================================
 config.json                        the configuration, versions, thread count, and the data set's checksum
@@ -14,7 +14,6 @@ tensorboard/                       event files, where they are asked for
 """
 
 import contextlib
-import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -69,7 +68,7 @@ class Run:
         return read_metrics(self.path / METRICS)
 
     def summary(self) -> dict[str, Any]:
-        """What came out; empty before the end of the run."""
+        """What came out; before the end of a run no more than its evaluations."""
         return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else {}
 
     def model(self, weights: Weights = "best") -> SigmoidBeliefNetwork:
@@ -205,6 +204,8 @@ def write_config(run: Run) -> None:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds a run directory for this process. The system lets go of it when the process ends, however that happens."""
+    import fcntl  # not on Windows, where the library can be used but not the program
+
     try:
         file = (path / ".lock").open("w")
     except OSError as error:

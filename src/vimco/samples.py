@@ -64,9 +64,11 @@ class ImportanceSamples(eqx.Module):
         log_weights: Float[AnyArray, "K *B"],
         log_proposal: Float[AnyArray, "K *B"],
         log_score: Float[AnyArray, "K *B"] | None = None,
+        *,
+        proposal_is_prior: bool = False,
     ) -> "ImportanceSamples":
         """The record for any f: `log_weights` is log f(x, h^k), and `log_proposal` the log Q it was sampled from."""
-        return cls(log_weights + log_proposal, log_proposal, log_score)
+        return cls(log_weights + log_proposal, log_proposal, log_score, proposal_is_prior=proposal_is_prior)
 
     @property
     def log_weights(self) -> Float[AnyArray, "K *B"]:

@@ -61,8 +61,8 @@ def vimco_signal(
     """The learning signal of each sample, L̂(h^j | h^-j) = L̂ − log 1/K (Σ_{i≠j} f_i + f̂_j)  (Eq. 9).
 
     `log_estimate_of_f` is log f̂_j, any quantity that does not look at sample j: `geometric_mean_of_others` (when
-    nothing is given), `arithmetic_mean_of_others`, `left_out` (f̂ = 0), or a learned log f(x). Needs K ≥ 2, except
-    with a learned f(x). See the module's docstring for what weights of zero mean.
+    nothing is given), `arithmetic_mean_of_others`, `left_out` (f̂ = 0), or a learned log f(x). The means need
+    K ≥ 2. See the module's docstring for what weights of zero mean.
     """
     xp = array_namespace(log_weights)
     if log_estimate_of_f is None:

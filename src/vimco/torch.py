@@ -132,13 +132,19 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def observe(self, residual: Float[Tensor, "..."]) -> None:
-        """Takes one more batch in. Infinite residuals (a bound of −inf) are passed over."""
+        """Takes one more batch in.
+
+        Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
+        """
         residual = residual[torch.isfinite(residual)]
         if residual.numel() == 0:
             return
+        variance = residual.var(correction=0)
+        if not torch.isfinite(variance):
+            return
         keep = torch.clamp(self.count / (self.count + 1), max=self.decay)
         self.mean.copy_(keep * self.mean + (1 - keep) * residual.mean())
-        self.variance.copy_(keep * self.variance + (1 - keep) * residual.var(correction=0))
+        self.variance.copy_(keep * self.variance + (1 - keep) * variance)
         self.count.add_(1)
 
 

@@ -85,7 +85,9 @@ class TrainingState(eqx.Module):
     average: PyTree | None  # exponential average of the model's parameters
     update: Int[Array, ""]  # updates done
     totals: Totals
-    first_bad_update: Int[Array, ""]  # the first one with a non-finite bound, gradient or parameter; 0: none
+    first_bad_update: Int[
+        Array, ""
+    ]  # the first one after which bound or parameters were seen not to be finite; 0: none
 
 
 class Trainer(eqx.Module):
