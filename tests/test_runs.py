@@ -28,7 +28,7 @@ from program import (
 )
 
 import vimco
-from vimco import runs, session
+from vimco import drawings, interrupts, runs, session
 from vimco.checkpoints import DamagedFileError, read_arrays, write_tree
 from vimco.config import RunConfig
 from vimco.data import load_dataset
@@ -48,8 +48,8 @@ def hurry():
 
 def without_pictures(patch):
     """They take longer than the rest of a small run."""
-    patch.setattr(session, "draw_curves", lambda run: None)
-    patch.setattr(session, "draw_samples", lambda run: None)
+    patch.setattr(drawings, "draw_curves", lambda run: None)
+    patch.setattr(drawings, "draw_samples", lambda run: None)
 
 
 @pytest.fixture(autouse=True)
@@ -626,7 +626,7 @@ def test_weights_that_are_not_there(tmp_path, halfway):
 def test_a_second_signal_acts_at_once():
     """Whichever of the two it is; and after that everything is as before."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with session.collected_signals() as received:
+    with interrupts.collected_signals() as received:
         signal.raise_signal(signal.SIGTERM)
         assert received == [signal.SIGTERM]
         with pytest.raises(KeyboardInterrupt):
@@ -637,7 +637,7 @@ def test_a_second_signal_acts_at_once():
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with session.collected_signals() as received:
+        with interrupts.collected_signals() as received:
             signal.raise_signal(signal.SIGTERM)
         assert received == []
     finally:

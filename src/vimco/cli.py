@@ -19,7 +19,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vimco import __version__, data, runs, session
+from vimco import __version__, data, drawings, runs, session
 from vimco.checkpoints import write_atomically
 from vimco.cli_studies import Report, RunStudy
 from vimco.config import BUDGET, RunConfig
@@ -166,7 +166,7 @@ class Sample:
             raise UsageError("--rows and --columns must be positive.")
         if self.output is not None:
             _refuse_missing_folder("--output", self.output)
-        path = session.draw_samples(
+        path = drawings.draw_samples(
             runs.load(self.run), self.output, rows=self.rows, columns=self.columns, weights=self.weights, seed=self.seed
         )
         out.print(f"Picture: {path}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from vimco import workers
-from vimco.session import collected_signals
+from vimco.interrupts import collected_signals
 from vimco.tasks import Ending, Task, Training, evaluations_due, perform
 
 POLL_SECONDS = 0.5

@@ -1,29 +1,26 @@
 """Training in a run directory: start, resume, extend; checkpoints, metrics, signals from the system."""
 
-import contextlib
 import dataclasses
 import math
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 
-from vimco import runs
-from vimco.checkpoints import filled, read_arrays, write_atomically, write_tree
+from vimco import drawings, runs
+from vimco.checkpoints import filled, read_arrays, write_tree
 from vimco.config import BUDGET, RunConfig
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.evaluation import evaluate
 from vimco.experiment import Experiment, Purpose, key_for, precision
+from vimco.interrupts import collected_signals
 from vimco.models import SigmoidBeliefNetwork
 from vimco.parameters import partition
-from vimco.runs import Run, Weights
+from vimco.runs import Run
 from vimco.samples import Examples
 from vimco.tensorboard import event_files, summary_writer
 from vimco.training import TrainingState, updated
@@ -287,40 +284,8 @@ class _Session:
         if earlier.get("updates") == self.update:
             summary["evaluations"] = earlier.get("evaluations", [])
         runs.write_json(self.run.path / runs.SUMMARY, summary)
-        draw_curves(self.run)
-        draw_samples(self.run)
-
-
-def draw_curves(run: Run) -> Path:
-    """Writes `curves.png` into the run directory."""
-    from vimco import figures  # matplotlib is slow to import, and seldom needed
-
-    config = run.config
-    title = f"{config.data}, {config.task}, {config.estimator}, K = {config.num_samples}, seed {config.seed}"
-    path = run.path / "curves.png"
-    write_atomically(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
-    return path
-
-
-def draw_samples(
-    run: Run,
-    output: Path | None = None,
-    *,
-    rows: int = 6,
-    columns: int = 12,
-    weights: Weights = "best",
-    seed: int = 0,
-) -> Path:
-    """Writes a picture of test images and what the model makes of them: `samples.png`, if no name is given."""
-    from vimco import figures, pictures
-
-    make = pictures.completions if run.config.task == "structured" else pictures.samples_and_reconstructions
-    with precision(run.config):
-        examples = Experiment(run.config, run.dataset()).examples("test")
-        images = make(run.model(weights), key_for(Purpose.PICTURES, seed), examples, columns, rows)
-    path = output or run.path / "samples.png"
-    write_atomically(path, figures.figure_bytes(figures.image_grid(images, run.image_shape)))
-    return path
+        drawings.draw_curves(self.run)
+        drawings.draw_samples(self.run)
 
 
 def _rehearse(experiment: Experiment) -> None:
@@ -351,29 +316,3 @@ def _starting_model(experiment: Experiment) -> SigmoidBeliefNetwork:
 def _next_size(num_updates: int, elapsed: float) -> int:
     """How many updates make a call of about a second. The first call compiles, so growth is bounded."""
     return max(1, min(10 * num_updates, int(num_updates * SECONDS_PER_CALL / max(elapsed, 1e-6))))
-
-
-@contextlib.contextmanager
-def collected_signals() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; the next one acts at once, as it would have without us."""
-    received: list[int] = []
-    before = {name: signal.getsignal(name) or signal.SIG_DFL for name in (signal.SIGINT, signal.SIGTERM)}
-    # A signal that is ignored stays so: a shell ignores SIGINT for its background jobs.
-    caught = [name for name, handler in before.items() if handler != signal.SIG_IGN]
-    if threading.current_thread() is not threading.main_thread():
-        caught = []  # whoever runs in the main thread handles signals
-
-    def receive(number: int, _frame: object) -> None:
-        received.append(number)
-        restore()
-
-    def restore() -> None:
-        for name in caught:
-            signal.signal(name, before[name])
-
-    try:
-        for name in caught:
-            signal.signal(name, receive)
-        yield received
-    finally:
-        restore()

@@ -1,0 +1,39 @@
+"""The pictures of a run: its curves, and what its model has learned."""
+
+from pathlib import Path
+
+from vimco.checkpoints import write_atomically
+from vimco.experiment import Experiment, Purpose, key_for, precision
+from vimco.runs import Run, Weights
+
+
+def draw_curves(run: Run) -> Path:
+    """Writes `curves.png` into the run directory."""
+    from vimco import figures  # matplotlib is slow to import, and seldom needed
+
+    config = run.config
+    title = f"{config.data}, {config.task}, {config.estimator}, K = {config.num_samples}, seed {config.seed}"
+    path = run.path / "curves.png"
+    write_atomically(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
+    return path
+
+
+def draw_samples(
+    run: Run,
+    output: Path | None = None,
+    *,
+    rows: int = 6,
+    columns: int = 12,
+    weights: Weights = "best",
+    seed: int = 0,
+) -> Path:
+    """Writes a picture of test images and what the model makes of them: `samples.png`, if no name is given."""
+    from vimco import figures, pictures
+
+    make = pictures.completions if run.config.task == "structured" else pictures.samples_and_reconstructions
+    with precision(run.config):
+        examples = Experiment(run.config, run.dataset()).examples("test")
+        images = make(run.model(weights), key_for(Purpose.PICTURES, seed), examples, columns, rows)
+    path = output or run.path / "samples.png"
+    write_atomically(path, figures.figure_bytes(figures.image_grid(images, run.image_shape)))
+    return path
