@@ -1,5 +1,6 @@
 """What all tests share: the precision they run in, and how hypothesis behaves."""
 
+import os
 import signal
 
 import jax
@@ -18,6 +19,9 @@ def quick_compilation():
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
+
+# Most of the time goes into compiling, which is told to hurry, here and in the programs under test.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 # Started in the background by a shell, everything here would ignore Ctrl-C, and so would the programs under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
