@@ -5,6 +5,7 @@ import re
 
 import equinox as eqx
 import jax
+import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -12,8 +13,8 @@ import pytest
 
 import vimco
 from vimco.adam import adam
-from vimco.models.layers import BernoulliLayer, log_bernoulli, sample_bernoulli
-from vimco.models.randomness import fold_in, sample_bits, threefry_2x32
+from vimco.models.layers import BernoulliLayer, _log1p, log_bernoulli, sample_bernoulli, sum_over_units
+from vimco.models.randomness import fold_in, sample_words, threefry_2x32
 from vimco.parameters import partition
 
 
@@ -30,13 +31,14 @@ def test_cipher_gives_its_known_answers(key, counter, expected):
     assert tuple(int(word) for word in words) == expected
 
 
-def test_bits_are_those_of_jax():
+def test_words_are_those_of_jax():
+    """`jax.extend.random.threefry_2x32` takes the high words of its counters first, then the low ones."""
     key = jax.random.key(3)
-    bits = sample_bits(key, jnp.arange(3), (5, 7))
-    np.testing.assert_array_equal(bits[0], jax.random.bits(key, (5, 7), jnp.uint32))
-    # The number of a sample is the high word of the 64-bit counters that JAX runs through.
-    high, low = threefry_2x32(jax.random.key_data(key), jnp.full(35, 2, jnp.uint32), jnp.arange(35, dtype=jnp.uint32))
-    np.testing.assert_array_equal(bits[2].ravel(), high ^ low)
+    words = sample_words(key, jnp.arange(3), (5, 7))
+    for number in range(3):
+        counters = jnp.concatenate([jnp.full(35, number, jnp.uint32), jnp.arange(35, dtype=jnp.uint32)])
+        expected = jax.extend.random.threefry_2x32(jax.random.key_data(key), counters)
+        np.testing.assert_array_equal(jnp.concatenate([word[number].ravel() for word in words]), expected)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
@@ -46,14 +48,29 @@ def test_folding_in_a_number_is_that_of_jax(number):
     np.testing.assert_array_equal(jax.random.key_data(fold_in(key, number)), expected)
 
 
-def test_samples_follow_their_bits():
-    key, logits = jax.random.key(0), jnp.asarray([[-200.0, -1.0, 0.0, 2.0, 200.0]] * 4)
+@pytest.mark.parametrize("batch_size", [1, 4, 5])
+def test_samples_follow_their_words(batch_size):
+    key, logits = jax.random.key(0), jnp.asarray([[-200.0, -1.0, 0.0, 2.0, 200.0]] * batch_size)
     samples = sample_bernoulli(key, jnp.arange(6), logits)
-    uniform = ((sample_bits(key, jnp.arange(6), (4, 5)) >> 9) + 0.5) * 2.0**-23
+    words = jnp.concatenate(sample_words(key, jnp.arange(6), ((batch_size + 1) // 2, 5)), axis=1)[:, :batch_size]
+    uniform = ((words >> 9) + 0.5) * 2.0**-23
     np.testing.assert_array_equal(samples, (uniform < jax.nn.sigmoid(logits)).astype(np.float32))
     assert samples.dtype == jnp.float32
     assert not np.any(samples[..., 0])
     assert np.all(samples[..., 4] == 1)
+
+
+def test_samples_are_as_likely_as_they_should_be_and_independent():
+    """Frequencies and correlations of 2¹⁷ samples: of units, and of examples that share the two words of a cipher."""
+    number, logits = 2**17, jnp.asarray([[-3.0, 0.0, 1.0], [2.0, -1.0, 0.5]])
+    samples = np.asarray(sample_bernoulli(jax.random.key(8), jnp.arange(number), logits)).reshape(number, 6)
+    probabilities = np.asarray(jax.nn.sigmoid(logits)).ravel()
+    deviations = (samples - probabilities) / np.sqrt(probabilities * (1 - probabilities))
+    assert np.all(np.abs(deviations.mean(axis=0)) < 5 / number**0.5)
+    correlations = deviations.T @ deviations / number - np.eye(6)
+    np.fill_diagonal(correlations, 0)
+    assert np.all(np.abs(correlations) < 5 / number**0.5)
+    assert np.all(np.abs(np.mean(deviations[1:] * deviations[:-1], axis=0)) < 5 / number**0.5)
 
 
 class TestLogProbability:
@@ -87,6 +104,20 @@ class TestLogProbability:
         expected = np.sum(value * logits - np.logaddexp(0, logits), axis=-1)
         answer = log_bernoulli(jnp.asarray(value, jnp.float32), jnp.asarray(logits, jnp.float32))
         np.testing.assert_allclose(answer, expected, rtol=1e-6)
+
+    def test_logarithm_in_float32(self):
+        """Against NumPy's in float64: a polynomial stands in for log(1 + e), which must keep its digits near 0 too."""
+        e = np.concatenate([np.linspace(0, 1, 100_001), np.logspace(-37, 0, 10_001)]).astype(np.float32)
+        np.testing.assert_allclose(_log1p(jnp.asarray(e)), np.log1p(e.astype(np.float64)), rtol=3e-7)
+
+    def test_only_leading_axes_of_the_logits_are_shared(self):
+        with pytest.raises(ValueError, match="Only leading axes"):
+            jax.grad(lambda a: jnp.sum(log_bernoulli(jnp.ones((4, 3, 5)), a)))(jnp.ones((4, 1, 5)))
+
+    def test_layers_of_several_widths_are_summed(self, float64):
+        rng = np.random.default_rng(1)
+        terms = [jnp.asarray(rng.normal(size=(3, 2, n))) for n in (4, 5, 4)]
+        np.testing.assert_allclose(sum_over_units(terms), sum(jnp.sum(t, axis=-1) for t in terms), rtol=1e-13)
 
     def test_extreme_logits_are_exact(self):
         value, logits = jnp.asarray([[0.0, 1.0], [1.0, 0.0]]), jnp.asarray([[-1e4, 1e4], [-1e4, 1e4]])

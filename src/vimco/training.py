@@ -14,8 +14,12 @@ from vimco.models.randomness import fold_in
 from vimco.parameters import partition
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
 
-# XLA prefers 256-bit vectors even where the processor has wider ones; the cipher and the exponentials gain from these.
-COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+COMPILER_OPTIONS = {
+    # XLA prefers 256-bit vectors even where a processor has wider ones; the cipher and the exponentials gain from them.
+    "xla_cpu_prefer_vector_width": 512,
+    # XLA's own products and sums, not the YNNPACK library's, whose threads cost small products more than they win.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
 
 
 @runtime_checkable  # for beartype, in the tests
@@ -162,8 +166,10 @@ def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingStat
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
-    """The Euclidean norm of all arrays of a tree."""
-    return jnp.sqrt(sum(jnp.vdot(array, array) for array in jax.tree.leaves(tree)))
+    """The Euclidean norm of all arrays of a tree. Rows are summed by products, which are vectorised."""
+    return jnp.sqrt(
+        sum(jnp.sum(a**2 @ jnp.ones(a.shape[-1:], a.dtype)) for a in map(jnp.atleast_1d, jax.tree.leaves(tree)))
+    )
 
 
 def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:

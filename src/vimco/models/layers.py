@@ -1,14 +1,21 @@
 """A layer of Bernoulli units: its logits, its samples, its log-probability."""
 
+import functools
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from numpy.polynomial import Chebyshev, Polynomial
 
-from vimco.models.randomness import sample_bits
+from vimco.models.randomness import sample_words
+
+# log(1 + e) / e for 0 ≤ e ≤ 1, to 2⁻²⁴ of its value: the polynomial through nine Chebyshev points.
+LOG1P_COEFFICIENTS = Chebyshev.interpolate(lambda e: np.log1p(e) / e, 8, domain=[0, 1]).convert(kind=Polynomial).coef
 
 
 class BernoulliLayer(eqx.Module):
@@ -35,7 +42,7 @@ class BernoulliLayer(eqx.Module):
         """The logits given the parents."""
         logits = _affine(parents[0], self.weights[0], self.bias)
         for parent, weight in zip(parents[1:], self.weights[1:], strict=True):
-            logits = logits + parent @ weight
+            logits = logits + _repeated(parent @ weight, logits.shape)
         return logits
 
 
@@ -47,7 +54,38 @@ def _affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Flo
     """
     *leading, m = parent.shape
     rows = parent.reshape(math.prod(leading), m)
-    return jax.lax.optimization_barrier(rows @ weight + bias).reshape(*leading, bias.shape[0])
+    logits = rows @ weight + _repeated(bias, (len(rows), len(bias)))
+    return jax.lax.optimization_barrier(logits).reshape(*leading, bias.shape[0])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _repeated(array: Float[Array, "*B n"], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """`array`, which all the leading axes of `shape` share."""
+    return jnp.broadcast_to(array, shape)
+
+
+def _repeated_forward(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    return _repeated(array, shape), array.shape
+
+
+def _repeated_backward(_: tuple[int, ...], shape: tuple[int, ...], cotangent: Array) -> tuple[Array]:
+    return (_sum_to(shape, cotangent),)
+
+
+_repeated.defvjp(_repeated_forward, _repeated_backward)
+
+
+def _sum_to(shape: tuple[int, ...], array: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Sums over the leading axes that `shape` lacks, or has at length one.
+
+    By a product with ones: XLA stores what goes into a product, where into a sum it would fuse all that the array is
+    made from, the signal of each sample included, and compute it once for every unit.
+    """
+    shared = [i for i, n in enumerate(shape) if n == 1 and array.shape[i - len(shape)] != 1]
+    if shared and shared[-1] >= len(shared):
+        raise ValueError(f"Only leading axes can be shared, not those of {shape} in {array.shape}.")
+    rows = array.reshape(-1, math.prod(shape))
+    return (jnp.ones(len(rows), array.dtype) @ rows).reshape(shape)
 
 
 def sample_bernoulli(
@@ -58,38 +96,98 @@ def sample_bernoulli(
     So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴, and a value
     less likely than that is never drawn: drawn too often, it would bring a weight that is far too large.
     """
-    bits = sample_bits(key, numbers, logits.shape[-2:])
-    # The middle of one of 2²³ intervals, exact in float32, never 0 or 1. By way of int32, for which processors have an
-    # instruction.
-    uniform = ((bits >> jnp.uint32(9)).astype(jnp.int32).astype(logits.dtype) + 0.5) * 2.0**-23
-    sample = (uniform < jax.nn.sigmoid(logits)).astype(logits.dtype)
-    # √0 = 0 and √1 = 1. XLA counts a root as expensive, so it stores the sample once; a mere conversion it would
-    # repeat, cipher and all, inside each operation that reads the sample (and it drops barriers before it fuses).
-    return stop_gradient(jnp.sqrt(sample))
+    *leading, B, n = logits.shape
+    half = (B + 1) // 2
+    if B % 2:
+        logits = jnp.concatenate([logits, logits[..., -1:, :]], axis=-2)
+    # Both words of the cipher count: one for the examples of the first half, one for those of the second.
+    words = sample_words(key, numbers, (half, n))
+    probabilities = jax.nn.sigmoid(logits).reshape(*leading, 2, half, n)
+    first, second = (_uniform(word, logits.dtype) < probabilities[..., i, :, :] for i, word in enumerate(words))
+    # The number 2·second + first as the root of its square. XLA counts a root as expensive, so it stores the pair once;
+    # a mere sum it would repeat, cipher and all, inside each operation that reads a sample (and it drops barriers
+    # before it fuses).
+    pair = jnp.sqrt(jnp.where(second, jnp.where(first, 9, 4), jnp.where(first, 1, 0)).astype(logits.dtype))[:, None]
+    is_second = jax.lax.broadcasted_iota(jnp.int32, (len(numbers), 2, half, n), 1) == 1
+    high = (pair >= 2).astype(logits.dtype)
+    sample = jnp.where(is_second, high, pair - 2 * high).reshape(len(numbers), 2 * half, n)
+    return stop_gradient(sample[:, :B])
+
+
+def _uniform(bits: UInt32[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."]:
+    """The middle of one of 2²³ intervals: exact in float32, never 0 or 1.
+
+    By way of int32, for which processors have an instruction.
+    """
+    return ((bits >> jnp.uint32(9)).astype(jnp.int32).astype(dtype) + 0.5) * 2.0**-23
+
+
+def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
+    """log Π_i Bernoulli(v_i; σ(a_i)), over the last axis."""
+    return sum_over_units([bernoulli_terms(value, logits)])
+
+
+def sum_over_units(terms: Sequence[Float[Array, "*B _"]]) -> Float[Array, "*B"]:
+    """The sum of all terms over their last axes; terms of equal width are first added to each other.
+
+    Summed by a product with ones: XLA then writes the terms in one vectorised pass.
+    """
+    of_width: dict[int, Array] = {}
+    for array in terms:
+        n = array.shape[-1]
+        of_width[n] = of_width[n] + array if n in of_width else array
+    sums = [array @ jnp.ones(n, array.dtype) for n, array in of_width.items()]
+    return sum(sums[1:], start=sums[0])
 
 
 @jax.custom_vjp
-def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
-    """log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
+def bernoulli_terms(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B n"]:
+    """log Bernoulli(v; σ(a)) = v a − log(1 + exp a) of every unit.
 
     `value` is data or a sample: it gets no gradient. That of the logits is v − σ(a).
     """
-    terms = value * logits - jnp.maximum(logits, 0) - jnp.log(1 + jnp.exp(-jnp.abs(logits)))
-    # Summed by a product with ones: XLA then writes the terms in one vectorised pass. log(1 + e) is off by at most an
-    # ulp of 1, below the rounding of the sum, so log1p would be wasted.
-    return terms @ jnp.ones(terms.shape[-1], terms.dtype)
+    return value * logits - jnp.maximum(logits, 0) - _log1p(jnp.exp(-jnp.abs(logits)))
 
 
-def _log_bernoulli_forward(value: Array, logits: Array) -> tuple[Array, tuple[Array, Array]]:
-    return log_bernoulli(value, logits), (value, logits)
+def _log1p(e: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log(1 + e) for 0 ≤ e ≤ 1. In float32 a polynomial: XLA's logarithm would take half the time of an evaluation."""
+    if e.dtype != jnp.float32:
+        return jnp.log1p(e)
+    quotient = jnp.full_like(e, LOG1P_COEFFICIENTS[-1])
+    for coefficient in LOG1P_COEFFICIENTS[-2::-1]:
+        quotient = quotient * e + jnp.float32(coefficient)
+    return quotient * e
 
 
-def _log_bernoulli_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[None, Array]:
+def _terms_forward(value: Array, logits: Array) -> tuple[Array, tuple[Array, Array]]:
+    return bernoulli_terms(value, logits), (value, logits)
+
+
+def _terms_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[None, Array]:
     value, logits = saved
-    residual = cotangent[..., None] * (value - jax.nn.sigmoid(logits))
-    # Logits that several samples share get the sum over them: the transpose of broadcasting.
-    _, transposed = jax.vjp(lambda a: jnp.broadcast_to(a, residual.shape), logits)
-    return None, transposed(residual)[0]
+    residual = cotangent * (value - jax.nn.sigmoid(logits))
+    return None, residual if residual.shape == logits.shape else _sum_to(logits.shape, residual)
 
 
-log_bernoulli.defvjp(_log_bernoulli_forward, _log_bernoulli_backward)
+bernoulli_terms.defvjp(_terms_forward, _terms_backward)
+
+
+@jax.custom_vjp
+def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
+    """The same values; XLA stores their gradient, the coefficient of each sample, before it goes on to the layers.
+
+    By a product with the identity: what goes into a cheaper operation XLA would compute again for every unit of every
+    layer, logarithms included.
+    """
+    return log_prob
+
+
+def _stored_forward(log_prob: Array) -> tuple[Array, None]:
+    return log_prob, None
+
+
+def _stored_backward(_: None, cotangent: Array) -> tuple[Array]:
+    return (cotangent @ jnp.eye(cotangent.shape[-1], dtype=cotangent.dtype),)
+
+
+with_stored_gradient.defvjp(_stored_forward, _stored_backward)

@@ -32,10 +32,12 @@ def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
     return jax.random.wrap_key_data(jnp.stack(words))
 
 
-def sample_bits(key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, ...]) -> UInt32[Array, "K ..."]:
-    """Random bits of the given shape for each sample number k, which depend on the key, the shape and k alone.
+def sample_words(
+    key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, ...]
+) -> tuple[UInt32[Array, "K ..."], UInt32[Array, "K ..."]]:
+    """Two random words of the given shape for each sample number k, which depend on the key, the shape and k alone.
 
-    Sample 0 gets `jax.random.bits(key, shape)`; the number of a sample is the high word of its counters.
+    The number of a sample is the high word of its counters, the position within the shape the low one.
     """
     block = (numbers.shape[0], *shape)
     high = jax.lax.broadcast_in_dim(numbers.astype(jnp.uint32), block, (0,))
@@ -44,5 +46,4 @@ def sample_bits(key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, .
     for axis in range(len(block) - 1, 0, -1):
         low = low + jax.lax.broadcasted_iota(jnp.uint32, block, axis) * jnp.uint32(stride)
         stride *= block[axis]
-    high, low = threefry_2x32(jax.random.key_data(key), high, low)
-    return high ^ low
+    return threefry_2x32(jax.random.key_data(key), high, low)

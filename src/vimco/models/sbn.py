@@ -7,7 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vimco.models.layers import BernoulliLayer, log_bernoulli, sample_bernoulli
+from vimco.models.layers import (
+    BernoulliLayer,
+    bernoulli_terms,
+    log_bernoulli,
+    sample_bernoulli,
+    sum_over_units,
+    with_stored_gradient,
+)
 from vimco.models.randomness import fold_in
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
@@ -53,19 +60,19 @@ class Chain(eqx.Module):
     ) -> tuple[Latents, Float[Array, "K B"]]:
         """One latent vector per layer for each sample number, in the chain's order, and their log-probability."""
         latents: Latents = ()
-        log_prob = jnp.zeros((), source.dtype)
+        terms = []
         for i in range(len(self.layers)):
             logits = self._logits(i, source, side, latents)
             latents = (*latents, sample_bernoulli(fold_in(key, i), numbers, logits))
-            log_prob = log_prob + log_bernoulli(latents[i], logits)
-        return latents, log_prob
+            terms.append(bernoulli_terms(latents[i], logits))
+        return latents, sum_over_units(terms)
 
     def log_prob(
         self, latents: Latents, source: Float[Array, "B _"], side: Float[Array, "B _"] | None = None
     ) -> Float[Array, "K B"]:
         """The log-probability of given latents, which are in the chain's order."""
-        terms = [log_bernoulli(h, self._logits(i, source, side, latents)) for i, h in enumerate(latents)]
-        return sum(terms[1:], start=terms[0])
+        terms = [bernoulli_terms(h, self._logits(i, source, side, latents)) for i, h in enumerate(latents)]
+        return sum_over_units(terms)
 
     def recoded(self, latent: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
         """A latent vector as its children see it."""
@@ -161,7 +168,11 @@ class SigmoidBeliefNetwork(eqx.Module):
         self, latents: Latents, log_prior: Float[Array, "K B"], log_proposal: Float[Array, "K B"], batch: Batch
     ) -> ImportanceSamples:
         log_likelihood = log_bernoulli(batch.observation, self.observation_logits(latents))
-        return ImportanceSamples(log_prior + log_likelihood, log_proposal, proposal_is_prior=self.proposal is None)
+        return ImportanceSamples(
+            with_stored_gradient(log_prior + log_likelihood),
+            with_stored_gradient(log_proposal),
+            proposal_is_prior=self.proposal is None,
+        )
 
 
 def with_data_bias(layer: BernoulliLayer, mean: Float[Array, "n"]) -> BernoulliLayer:
