@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.limits import Product, numpy_products, products, xla_products
+from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, updates
 from benchmarks.timing import alternating
+from vimco.config import RunConfig
 from vimco.estimators import ESTIMATORS
 from vimco.evaluation import BLOCK, ROWS
 
@@ -31,7 +33,7 @@ class Options:
     """Where the records go."""
     rounds: int = 15
     """Rounds of the alternation; the best and the median are given."""
-    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory")
+    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory", "start")
     """Which parts to run."""
 
 
@@ -133,6 +135,11 @@ def memory_record(K: int, slice_size: int | None) -> dict[str, Any]:
     }
 
 
+def start_record() -> dict[str, Any]:
+    """The default run from typing the command to its first update, in a process that has compiled nothing yet."""
+    return {"kind": "start", "task": "generative", "K": RunConfig().num_samples, "seconds": seconds_to_first_update()}
+
+
 def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
     """The records as a person reads them."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -172,6 +179,8 @@ def main(options: Options) -> None:
     if "memory" in options.only:
         new = [memory_record(K, s) for K, s in ((5, None), (50, None), (5000, 100))]
         show("Peak memory (MB)", ("K", "slice_size", "start_mb", "mb"), new)
+    if "start" in options.only:
+        show("From the command to its first update (s)", ("task", "K", "seconds"), [start_record()])
     options.output.write_text(json.dumps(records, indent=2) + "\n")
     console.print(f"Records: {options.output}")
 

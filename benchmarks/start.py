@@ -1,0 +1,28 @@
+"""How long a person waits for the first update of `vimco train`."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMIT_SECONDS = 120
+
+
+def seconds_to_first_update() -> float:
+    """From typing the command to the first line of its metrics, which here comes with the first update."""
+    program = Path(sys.executable).with_name("vimco")
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = Path(folder) / "run" / "metrics.jsonl"
+        start = time.perf_counter()
+        words = [program, "train", "--log-every", "1", "--updates", "1000000", "--output", metrics.parent]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            while not (metrics.exists() and metrics.stat().st_size):
+                if process.poll() is not None or time.perf_counter() - start > LIMIT_SECONDS:
+                    raise RuntimeError(f"vimco train made no update: {process.stderr and process.stderr.read()}")
+                time.sleep(0.01)
+            return time.perf_counter() - start
+        finally:
+            process.kill()
+            process.wait()
