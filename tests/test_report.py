@@ -198,6 +198,16 @@ def test_the_text_links_to_files_that_exist_and_names_no_folder_of_this_machine(
         assert str(tmp_path) not in content
 
 
+def test_remarks_come_first(tmp_path):
+    recorded_run(tmp_path / "runs", run_of("vimco", 2), bound=-100, likelihood=92.0)
+    (tmp_path / "remarks.txt").write_text("Short runs,\nall of them.\n\n\nOne < seed.\n")
+    text, page, _ = write_report([tmp_path / "runs"], tmp_path / "report", tmp_path / "remarks.txt")
+    assert "## Remarks\n\nShort runs, all of them.\n\nOne < seed.\n\n<a id=" in text.read_text()
+    assert page.read_text().index("One &lt; seed.") < page.read_text().index("<table")  # the contents are listed above
+    with pytest.raises(UsageError, match="remarks cannot be read"):
+        write_report([tmp_path / "runs"], tmp_path / "report", tmp_path / "nothing.txt")
+
+
 def test_two_data_sets_are_kept_apart(tmp_path):
     recorded_run(tmp_path, run_of("vimco", 5), likelihood=92.0)
     recorded_run(tmp_path, run_of("vimco", 5, data="mnist"), likelihood=70.0)
@@ -303,7 +313,8 @@ def verdict(statement, folder):
 def test_a_claim_about_likelihoods(tmp_path, last, expected):
     for K, value in ((2, 94.0), (5, 93.0), (10, 92.0), (50, last)):
         recorded_run(tmp_path, run_of("vimco", K), likelihood=value)
-    assert verdict("VIMCO improves with every increase", tmp_path) == expected
+    assert verdict("VIMCO improves from K = 10 to 50", tmp_path) == expected
+    assert verdict("VIMCO improves from K = 2 to 5 to 10", tmp_path) == "seen"
 
 
 def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):

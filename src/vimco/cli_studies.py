@@ -107,12 +107,14 @@ class Report:
     folder: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...")]
     output: Path = Path("report")
     """Where to write."""
+    remarks: Path | None = None
+    """A file of plain paragraphs to put first: what a reader of these results should know."""
 
     def __call__(self) -> None:
         """Writes the report, and says where."""
         if not self.folder:
             raise UsageError("Name one or more folders that hold run directories.")
-        text, page, problems = write_report(self.folder, self.output)
+        text, page, problems = write_report(self.folder, self.output, self.remarks)
         for problem in problems:
             err.print(f"[yellow]Note:[/] {escape(problem)}")
         out.print(f"Report: {page} (a page for any browser), {text} (with figures/ and runs.json beside it)")

@@ -28,17 +28,18 @@ INTRODUCTION = (
 OF_SAMPLES = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
 
 
-def write_report(folders: Sequence[Path], output: Path) -> tuple[Path, Path, list[str]]:
+def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = None) -> tuple[Path, Path, list[str]]:
     """Writes `results.md` with its figures, `runs.json`, and `index.html`, which needs no other file.
 
-    Returns the two documents and what could not be read. The same runs give the same bytes.
+    `remarks` is a file of paragraphs that come first. Returns the two documents and what could not be read. The same
+    runs and remarks give the same bytes.
     """
     results, problems = collected(folders)
     if not results:
         raise UsageError(
             " ".join([f"There is no run in {', '.join(map(str, folders))}: name folders that hold some.", *problems])
         )
-    document = report(results, problems)
+    document = report(results, problems, _paragraphs(remarks) if remarks else ())
     (output / "figures").mkdir(parents=True, exist_ok=True)
     for picture in document.pictures:
         write_atomically(output / picture.file, picture.content)
@@ -52,10 +53,10 @@ def write_report(folders: Sequence[Path], output: Path) -> tuple[Path, Path, lis
     return output / "results.md", output / "index.html", problems
 
 
-def report(results: Sequence[Result], problems: Sequence[str] = ()) -> Document:
-    """Sections for each study and data set, then for every run."""
+def report(results: Sequence[Result], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
+    """The remarks, if any, then sections for each study and data set, then for every run."""
     names = sorted({result.run.data["name"] for result in results}, key=lambda name: (name != paper.DATA, name))
-    sections: list[Section] = []
+    sections = [Section("remarks", "Remarks", tuple(map(Text, remarks)))] if remarks else []
     for name in names:
         on_it = [result for result in results if result.run.data["name"] == name]
         parts = [*(study_section(study, on_it) for study in STUDIES.values()), *_samples(on_it), claims_section(on_it)]
@@ -77,6 +78,15 @@ def record(result: Result) -> dict[str, object]:
         "data": run.data,
         "summary": result.summary,
     }
+
+
+def _paragraphs(file: Path) -> list[str]:
+    """The paragraphs of a text, without its line breaks."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The remarks cannot be read from {file}: {error}") from None
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
 def _belongs(result: Result) -> bool:
