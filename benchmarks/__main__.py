@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.limits import Product, numpy_products, products, xla_products
+from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, updates
-from benchmarks.timing import alternating
+from benchmarks.timing import Timing, alternating
 from vimco.config import RunConfig
 from vimco.estimators import ESTIMATORS
 from vimco.evaluation import BLOCK, ROWS
@@ -33,7 +34,7 @@ class Options:
     """Where the records go."""
     rounds: int = 15
     """Rounds of the alternation; the best and the median are given."""
-    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory", "start")
+    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory", "steps", "start")
     """Which parts to run."""
 
 
@@ -119,6 +120,38 @@ def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
+def plain_record(K: int, rounds: int) -> dict[str, Any]:
+    """The update beside the one that a person would first write in JAX."""
+    repeats = repeats_for(K, 24, 200)
+    run, _ = updates("generative", K, 24, 200, repeats)
+    timings = alternating({"own": (run, repeats), "plain": (plain_updates(K, 24, 200, repeats), repeats)}, rounds)
+    return step_record("a whole update", K, timings["plain"], timings["own"])
+
+
+def step_records(K: int, rounds: int) -> list[dict[str, Any]]:
+    """Each device for speed, by itself, beside the plain thing that it replaces."""
+    repeats = repeats_for(K, 24, 200)
+    records = []
+    for name, (plain, own) in steps(K, 24, repeats).items():
+        timings = alternating({"own": (own, repeats), "plain": (plain, repeats)}, rounds)
+        records.append(step_record(name, K, timings["plain"], timings["own"]))
+    return records
+
+
+def step_record(name: str, K: int, plain: Timing, own: Timing) -> dict[str, Any]:
+    """What one step wins."""
+    return {
+        "kind": "step",
+        "task": "generative",
+        "step": name,
+        "K": K,
+        "ms": own.best,
+        "plain_ms": plain.best,
+        "gain": plain.best / own.best,
+        "median_gain": plain.median / own.median,
+    }
+
+
 def memory_record(K: int, slice_size: int | None) -> dict[str, Any]:
     """Peak memory of a process that does two updates, and of one that only starts."""
     peak = [
@@ -179,6 +212,10 @@ def main(options: Options) -> None:
     if "memory" in options.only:
         new = [memory_record(K, s) for K, s in ((5, None), (50, None), (5000, 100))]
         show("Peak memory (MB)", ("K", "slice_size", "start_mb", "mb"), new)
+    if "steps" in options.only:
+        new = [plain_record(K, options.rounds) for K in (2, 5, 10, 50)]
+        new += [record for K in (5, 50) for record in step_records(K, options.rounds)]
+        show("What was won over plain JAX", ("step", "K", "plain_ms", "ms", "gain", "median_gain"), new)
     if "start" in options.only:
         show("From the command to its first update (s)", ("task", "K", "seconds"), [start_record()])
     options.output.write_text(json.dumps(records, indent=2) + "\n")
