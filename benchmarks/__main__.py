@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import tyro
@@ -24,6 +24,7 @@ from vimco.estimators import ESTIMATORS
 from vimco.evaluation import BLOCK, ROWS
 
 TASKS = ("generative", "structured")
+Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Options:
     """Where the records go."""
     rounds: int = 15
     """Rounds of the alternation; the best and the median are given."""
-    only: tuple[str, ...] = ("update", "growth", "estimator", "evaluation", "memory", "steps", "start")
+    only: tuple[Part, ...] = get_args(Part)
     """Which parts to run."""
 
 
@@ -129,7 +130,7 @@ def plain_record(K: int, rounds: int) -> dict[str, Any]:
 
 
 def step_records(K: int, rounds: int) -> list[dict[str, Any]]:
-    """Each device for speed, by itself, beside the plain thing that it replaces."""
+    """Devices for speed, each by itself, beside the plain things that they replace."""
     repeats = repeats_for(K, 24, 200)
     records = []
     for name, (plain, own) in steps(K, 24, repeats).items():

@@ -16,13 +16,15 @@ def seconds_to_first_update() -> float:
         metrics = Path(folder) / "run" / "metrics.jsonl"
         start = time.perf_counter()
         words = [program, "train", "--log-every", "1", "--updates", "1000000", "--output", metrics.parent]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            while not (metrics.exists() and metrics.stat().st_size):
-                if process.poll() is not None or time.perf_counter() - start > LIMIT_SECONDS:
-                    raise RuntimeError(f"vimco train made no update: {process.stderr and process.stderr.read()}")
-                time.sleep(0.01)
-            return time.perf_counter() - start
-        finally:
-            process.kill()
-            process.wait()
+        with (Path(folder) / "messages").open("w+") as messages:
+            process = subprocess.Popen(words, stdout=messages, stderr=messages)
+            try:
+                while not (metrics.exists() and metrics.stat().st_size):
+                    if process.poll() is not None or time.perf_counter() - start > LIMIT_SECONDS:
+                        messages.seek(0)
+                        raise RuntimeError(f"vimco train made no update: {messages.read()}")
+                    time.sleep(0.01)
+                return time.perf_counter() - start
+            finally:
+                process.kill()
+                process.wait()

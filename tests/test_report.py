@@ -317,6 +317,21 @@ def test_a_claim_about_likelihoods(tmp_path, last, expected):
     assert verdict("VIMCO improves from K = 2 to 5 to 10", tmp_path) == "seen"
 
 
+def test_the_paper_keeps_its_own_claims(tmp_path):
+    for (estimator, K), value in paper.TABLE_1.items():
+        recorded_run(tmp_path, run_of(estimator, K), likelihood=value)
+    verdicts = {c.statement: c.check(results_in(tmp_path)).verdict for c in CLAIMS if c.place == "Table 1"}
+    assert set(verdicts.values()) == {"seen"}, verdicts
+
+
+@pytest.mark.parametrize(("rws", "expected"), [(-100.9, "seen"), (-101.1, "not seen")])
+def test_a_claim_that_two_estimators_are_alike(tmp_path, rws, expected):
+    for K in (2, 5, 10):
+        recorded_run(tmp_path, run_of("vimco", K), bound=-100)
+        recorded_run(tmp_path, run_of("rws", K), bound=rws)
+    assert verdict("optimize the bound alike", tmp_path) == expected
+
+
 def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
     recorded_run(tmp_path, run_of("nvil", 10), likelihood=93.0)
     recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=100), likelihood=96.0)

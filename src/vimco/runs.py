@@ -230,7 +230,7 @@ def differences(run: Run) -> list[str]:
     now = environment()
     return [
         f"{name} {run.environment.get(name)} then, {now[name]} now"
-        for name in ("jaxlib", "cpu", "threads")
+        for name in ("vimco", "jaxlib", "cpu", "threads")
         if run.environment.get(name) != now[name]
     ]
 

@@ -1,6 +1,7 @@
 """A layer of Bernoulli units: its logits, its samples, its log-probability."""
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -14,15 +15,15 @@ from numpy.polynomial import Chebyshev, Polynomial
 
 from vimco.models.randomness import sample_words
 
-# log(1 + e) / e for 0 ≤ e ≤ 1, to 2⁻²⁴ of its value: the polynomial through nine Chebyshev points.
+# log(1 + e) / e for 0 ≤ e ≤ 1, to 2⁻²⁴ of its value before rounding: the polynomial through nine Chebyshev points.
 LOG1P_COEFFICIENTS = Chebyshev.interpolate(lambda e: np.log1p(e) / e, 8, domain=[0, 1]).convert(kind=Polynomial).coef
 
 
 class BernoulliLayer(eqx.Module):
     """Binary units whose logits are Σ_i parent_i W_i + b. A parent of width zero leaves the bias: a learned prior.
 
-    A parent may lack the sample axis: what depends on the data alone is computed once per example, not once per
-    sample, and so is its weights' gradient.
+    A parent may lack the sample axis, unless it is the first and another has one: what depends on the data alone is
+    computed once per example, not once per sample, and so is its weights' gradient.
     """
 
     weights: tuple[Float[Array, "_ n"], ...]
@@ -50,7 +51,7 @@ def _affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Flo
     """parent @ weight + bias, as a product of two matrices whatever the leading axes.
 
     XLA then needs no transpose for the weight's gradient. The barrier, which acts on the gradient too, holds the
-    reshape in place: without it XLA computes the residual of `log_bernoulli` twice, once in each shape.
+    reshape in place: without it XLA computes the residual of `bernoulli_terms` twice, once in each shape.
     """
     *leading, m = parent.shape
     rows = parent.reshape(math.prod(leading), m)
@@ -81,17 +82,18 @@ def _sum_to(shape: tuple[int, ...], array: Float[Array, "..."]) -> Float[Array, 
     By a product with ones: XLA stores what goes into a product, where into a sum it would fuse all that the array is
     made from, the signal of each sample included, and compute it once for every unit.
     """
-    shared = [i for i, n in enumerate(shape) if n == 1 and array.shape[i - len(shape)] != 1]
-    if shared and shared[-1] >= len(shared):
-        raise ValueError(f"Only leading axes can be shared, not those of {shape} in {array.shape}.")
-    rows = array.reshape(-1, math.prod(shape))
+    kept = tuple(itertools.dropwhile(lambda n: n == 1, shape))
+    summed = array.ndim - len(kept)
+    if array.shape[summed:] != kept:
+        raise ValueError(f"Only leading axes can be shared, not those of {shape} in {array.shape}: repeat the array.")
+    rows = array.reshape(math.prod(array.shape[:summed]), math.prod(kept))
     return (jnp.ones(len(rows), array.dtype) @ rows).reshape(shape)
 
 
 def sample_bernoulli(
     key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"]
 ) -> Float[Array, "K B n"]:
-    """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key and on k alone.
+    """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
 
     So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴, and a value
     less likely than that is never drawn: drawn too often, it would bring a weight that is far too large.
@@ -105,12 +107,13 @@ def sample_bernoulli(
     probabilities = jax.nn.sigmoid(logits).reshape(*leading, 2, half, n)
     first, second = (_uniform(word, logits.dtype) < probabilities[..., i, :, :] for i, word in enumerate(words))
     # The number 2·second + first as the root of its square. XLA counts a root as expensive, so it stores the pair once;
-    # a mere sum it would repeat, cipher and all, inside each operation that reads a sample (and it drops barriers
-    # before it fuses).
+    # a mere sum it would repeat, cipher and all, inside each operation that reads a sample. A barrier would not help:
+    # it is gone before XLA fuses.
     pair = jnp.sqrt(jnp.where(second, jnp.where(first, 9, 4), jnp.where(first, 1, 0)).astype(logits.dtype))[:, None]
-    is_second = jax.lax.broadcasted_iota(jnp.int32, (len(numbers), 2, half, n), 1) == 1
-    high = (pair >= 2).astype(logits.dtype)
-    sample = jnp.where(is_second, high, pair - 2 * high).reshape(len(numbers), 2 * half, n)
+    second = pair > 1.5
+    first = pair - 2 * second > 0.5
+    is_second = jnp.arange(2)[:, None, None] == 1
+    sample = jnp.where(is_second, second, first).astype(logits.dtype).reshape(len(numbers), 2 * half, n)
     return stop_gradient(sample[:, :B])
 
 
@@ -177,7 +180,7 @@ def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
     """The same values; XLA stores their gradient, the coefficient of each sample, before it goes on to the layers.
 
     By a product with the identity: what goes into a cheaper operation XLA would compute again for every unit of every
-    layer, logarithms included.
+    layer, logarithms included. A coefficient that is not finite spoils those beside it; the update is lost anyway.
     """
     return log_prob
 
@@ -187,7 +190,9 @@ def _stored_forward(log_prob: Array) -> tuple[Array, None]:
 
 
 def _stored_backward(_: None, cotangent: Array) -> tuple[Array]:
-    return (cotangent @ jnp.eye(cotangent.shape[-1], dtype=cotangent.dtype),)
+    K, B = cotangent.shape
+    identity = jnp.eye(min(K, B), dtype=cotangent.dtype)
+    return (identity @ cotangent if K < B else cotangent @ identity,)
 
 
 with_stored_gradient.defvjp(_stored_forward, _stored_backward)

@@ -1,6 +1,7 @@
 """From run directories to a report: one document, written as Markdown and as a web page. Nothing here trains."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -85,8 +86,8 @@ def _paragraphs(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The remarks cannot be read from {file}: {error}") from None
-    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+        raise UsageError(f"The remarks cannot be read from {file} ({error}): name a text file in UTF-8.") from None
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 def _belongs(result: Result) -> bool:
