@@ -179,8 +179,8 @@ bernoulli_terms.defvjp(_terms_forward, _terms_backward)
 def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
     """The same values; XLA stores their gradient, the coefficient of each sample, before it goes on to the layers.
 
-    By a product with the identity: what goes into a cheaper operation XLA would compute again for every unit of every
-    layer, logarithms included. A coefficient that is not finite spoils those beside it; the update is lost anyway.
+    By a product with the identity: the last steps of a cheaper way XLA would take again for every unit of every layer.
+    A coefficient that is not finite spoils those beside it; the update is lost anyway.
     """
     return log_prob
 
