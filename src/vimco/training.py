@@ -56,9 +56,9 @@ class Totals(eqx.Module):
     def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
         """The sums with one more update.
 
-        The norm of the gradient costs a pass over all parameters, so it is taken of one update in ten.
+        The norm of the gradient costs a pass over all parameters, so it is taken of one update in fifty.
         """
-        measure = self.count % 10 == 0
+        measure = self.count % 50 == 0
         norm = jax.lax.cond(measure, _norm, lambda _: jnp.zeros(()), gradient)
         return Totals(
             self.count + 1,

@@ -1,7 +1,5 @@
 """A layer of Bernoulli units: its logits, its samples, its log-probability."""
 
-import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -22,8 +20,8 @@ LOG1P_COEFFICIENTS = Chebyshev.interpolate(lambda e: np.log1p(e) / e, 8, domain=
 class BernoulliLayer(eqx.Module):
     """Binary units whose logits are Σ_i parent_i W_i + b. A parent of width zero leaves the bias: a learned prior.
 
-    A parent may lack the sample axis, unless it is the first and another has one: what depends on the data alone is
-    computed once per example, not once per sample, and so is its weights' gradient.
+    A parent may lack the sample axis: what depends on the data alone is computed once per example, not once per
+    sample, and so is its weights' gradient.
     """
 
     weights: tuple[Float[Array, "_ n"], ...]
@@ -43,7 +41,7 @@ class BernoulliLayer(eqx.Module):
         """The logits given the parents."""
         logits = _affine(parents[0], self.weights[0], self.bias)
         for parent, weight in zip(parents[1:], self.weights[1:], strict=True):
-            logits = logits + _repeated(parent @ weight, logits.shape)
+            logits = logits + parent @ weight
         return logits
 
 
@@ -55,39 +53,27 @@ def _affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Flo
     """
     *leading, m = parent.shape
     rows = parent.reshape(math.prod(leading), m)
-    logits = rows @ weight + _repeated(bias, (len(rows), len(bias)))
-    return jax.lax.optimization_barrier(logits).reshape(*leading, bias.shape[0])
+    return jax.lax.optimization_barrier(_plus_bias(rows @ weight, bias)).reshape(*leading, bias.shape[0])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _repeated(array: Float[Array, "*B n"], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """`array`, which all the leading axes of `shape` share."""
-    return jnp.broadcast_to(array, shape)
+@jax.custom_vjp
+def _plus_bias(rows: Float[Array, "N n"], bias: Float[Array, "n"]) -> Float[Array, "N n"]:
+    """rows + bias. The bias gets its gradient, the sum over rows, by a product with ones.
 
-
-def _repeated_forward(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
-    return _repeated(array, shape), array.shape
-
-
-def _repeated_backward(_: tuple[int, ...], shape: tuple[int, ...], cotangent: Array) -> tuple[Array]:
-    return (_sum_to(shape, cotangent),)
-
-
-_repeated.defvjp(_repeated_forward, _repeated_backward)
-
-
-def _sum_to(shape: tuple[int, ...], array: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Sums over the leading axes that `shape` lacks, or has at length one.
-
-    By a product with ones: XLA stores what goes into a product, where into a sum it would fuse all that the array is
-    made from, the signal of each sample included, and compute it once for every unit.
+    Into a product goes the residual that XLA has stored for the weights' gradient; for a sum it would compute it anew.
     """
-    kept = tuple(itertools.dropwhile(lambda n: n == 1, shape))
-    summed = array.ndim - len(kept)
-    if array.shape[summed:] != kept:
-        raise ValueError(f"Only leading axes can be shared, not those of {shape} in {array.shape}: repeat the array.")
-    rows = array.reshape(math.prod(array.shape[:summed]), math.prod(kept))
-    return (jnp.ones(len(rows), array.dtype) @ rows).reshape(shape)
+    return rows + bias
+
+
+def _plus_bias_forward(rows: Array, bias: Array) -> tuple[Array, None]:
+    return rows + bias, None
+
+
+def _plus_bias_backward(_: None, cotangent: Array) -> tuple[Array, Array]:
+    return cotangent, jnp.ones(len(cotangent), cotangent.dtype) @ cotangent
+
+
+_plus_bias.defvjp(_plus_bias_forward, _plus_bias_backward)
 
 
 def sample_bernoulli(
@@ -169,7 +155,9 @@ def _terms_forward(value: Array, logits: Array) -> tuple[Array, tuple[Array, Arr
 def _terms_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[None, Array]:
     value, logits = saved
     residual = cotangent * (value - jax.nn.sigmoid(logits))
-    return None, residual if residual.shape == logits.shape else _sum_to(logits.shape, residual)
+    # Logits that several samples share get the sum over them: the transpose of broadcasting.
+    _, transposed = jax.vjp(lambda a: jnp.broadcast_to(a, residual.shape), logits)
+    return None, transposed(residual)[0]
 
 
 bernoulli_terms.defvjp(_terms_forward, _terms_backward)
