@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-torch bench format clean
+.PHONY: run test test-torch bench results format clean
 
 # Trains the paper's model with VIMCO for two minutes, evaluates it, and says where the pictures are.
 run: $(VENV)/.installed
@@ -33,6 +33,10 @@ test-torch: $(VENV)/.installed-torch
 # Milliseconds per update beside the matrix products alone: prints a table, writes bench.json (or BENCH_OUTPUT).
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
+
+# docs/results.md and its figures, from the records of our own runs in docs/results.
+results: $(VENV)/.installed
+	$(BIN)/vimco report docs/results --output docs --remarks docs/results/remarks.txt
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
