@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.limits import Product, numpy_products, products, xla_products
+from benchmarks.limits import numpy_products, products, xla_products
 from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, updates
@@ -44,6 +44,18 @@ def repeats_for(K: int, batch: int, width: int) -> int:
     return max(2, round(300_000 / (K * batch * width + 100_000) * 20))
 
 
+def beside(own: Timing, limit: Timing) -> dict[str, float]:
+    """Milliseconds, those of the limit, and the ratio; of the best rounds and of the medians."""
+    return {
+        "ms": own.best,
+        "floor_ms": limit.best,
+        "ratio": own.best / limit.best,
+        "median_ms": own.median,
+        "median_floor_ms": limit.median,
+        "median_ratio": own.median / limit.median,
+    }
+
+
 def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: int) -> dict[str, Any]:
     """An update by VIMCO (by NVIL at K = 1, where VIMCO has nothing to compare)."""
     estimator = "vimco" if K > 1 else "nvil"
@@ -60,12 +72,7 @@ def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: 
         "K": K,
         "batch": batch,
         "width": width,
-        "ms": timings["update"].best,
-        "floor_ms": timings["limit"].best,
-        "ratio": timings["update"].best / timings["limit"].best,
-        "median_ms": timings["update"].median,
-        "median_floor_ms": timings["limit"].median,
-        "median_ratio": timings["update"].median / timings["limit"].median,
+        **beside(timings["update"], timings["limit"]),
         "numpy_ms": blas["numpy"].best,
         "seconds_to_first_update": seconds_to_first,
     }
@@ -75,8 +82,9 @@ def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
     """The evaluation of some examples with K samples, per example."""
     size = ROWS // min(K, BLOCK)
     blocks = K // BLOCK
-    layers = [layer for layer in products(task, BLOCK, size, 200) if layer.rows == BLOCK * size]
-    shared = [Product(size, layer.inputs, layer.outputs) for layer in products(task, 1, size, 200)[:1]]
+    every = products(task, BLOCK, size, 200)
+    layers = [layer for layer in every if layer.rows == BLOCK * size]
+    shared = [layer for layer in every if layer.rows == size]  # what sees the data alone, once for all blocks
     timings = alternating(
         {
             "evaluation": (evaluations(task, K, size), size),
@@ -85,19 +93,8 @@ def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
         },
         max(3, rounds // 3),
     )
-    floor = timings["limit"].best + timings["shared"].best
-    median_floor = timings["limit"].median + timings["shared"].median
-    return {
-        "kind": "evaluation",
-        "task": task,
-        "K": K,
-        "ms": timings["evaluation"].best,
-        "floor_ms": floor,
-        "ratio": timings["evaluation"].best / floor,
-        "median_ms": timings["evaluation"].median,
-        "median_floor_ms": median_floor,
-        "median_ratio": timings["evaluation"].median / median_floor,
-    }
+    limit = Timing(*map(sum, zip(timings["limit"], timings["shared"], strict=True)))
+    return {"kind": "evaluation", "task": task, "K": K, **beside(timings["evaluation"], limit)}
 
 
 def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
@@ -105,20 +102,8 @@ def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
     repeats = repeats_for(K, 24, 200)
     runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in ESTIMATORS}
     timings = alternating(runs, rounds)
-    base = timings["vimco"]
-    return [
-        {
-            "kind": "estimator",
-            "task": "generative",
-            "estimator": name,
-            "K": K,
-            "ms": timing.best,
-            "floor_ms": base.best,
-            "ratio": timing.best / base.best,
-            "median_ratio": timing.median / base.median,
-        }
-        for name, timing in timings.items()
-    ]
+    shared = {"kind": "estimator", "task": "generative", "K": K}
+    return [{**shared, "estimator": name, **beside(timing, timings["vimco"])} for name, timing in timings.items()]
 
 
 def plain_record(K: int, rounds: int) -> dict[str, Any]:

@@ -201,7 +201,10 @@ def test_the_text_links_to_files_that_exist_and_names_no_folder_of_this_machine(
 def test_remarks_come_first(tmp_path):
     recorded_run(tmp_path / "runs", run_of("vimco", 2), bound=-100, likelihood=92.0)
     (tmp_path / "remarks.txt").write_text("Short runs,\nall of them.\n\n\nOne < seed.\n")
-    text, page, _ = write_report([tmp_path / "runs"], tmp_path / "report", tmp_path / "remarks.txt")
+    output = tmp_path / "report"
+    words = ["report", tmp_path / "runs", "--output", output, "--remarks", tmp_path / "remarks.txt"]
+    cli.main([str(word) for word in words])
+    text, page = output / "results.md", output / "index.html"
     assert "## Remarks\n\nShort runs, all of them.\n\nOne < seed.\n\n<a id=" in text.read_text()
     assert page.read_text().index("One &lt; seed.") < page.read_text().index("<table")  # the contents are listed above
     with pytest.raises(UsageError, match="remarks cannot be read"):
