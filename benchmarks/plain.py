@@ -13,7 +13,7 @@ from jax.nn import logsumexp, sigmoid, softplus
 
 from benchmarks.subjects import examples
 from vimco.adam import adam
-from vimco.models.layers import log_bernoulli, sample_bernoulli
+from vimco.models.bernoulli import log_bernoulli, sample_bernoulli
 from vimco.training import COMPILER_OPTIONS
 
 

@@ -13,14 +13,15 @@ import pytest
 
 import vimco
 from vimco.adam import adam
-from vimco.models.layers import (
-    BernoulliLayer,
-    _log1p,
+from vimco.models.bernoulli import (
+    _cover,
+    _exp_of_minus,
+    _four_uniforms,
     log_bernoulli,
+    log_bernoulli_of_layers,
     sample_bernoulli,
-    sum_over_units,
-    with_stored_gradient,
 )
+from vimco.models.layers import BernoulliLayer, with_stored_gradient
 from vimco.models.randomness import fold_in, sample_words, threefry_2x32
 from vimco.parameters import partition
 from vimco.training import COMPILER_OPTIONS
@@ -56,25 +57,49 @@ def test_folding_in_a_number_is_that_of_jax(number):
     np.testing.assert_array_equal(jax.random.key_data(fold_in(key, number)), expected)
 
 
+def test_four_uniform_numbers_are_made_of_two_words():
+    """By hand: of each number the first thirteen bits are its own, the last ten are five and five of the two words."""
+    bits = ["10101010101010000000000001001101", "11111111111111000000000000110011"]
+    common = bits[0][-5:] + bits[1][-5:]
+    own = [part for word in bits for part in (word[:13], word[13:26])]
+    expected = [(int(part + common, 2) + 0.5) / 2**23 for part in own]
+    assert [float(u) for u in _four_uniforms(*(jnp.uint32(int(word, 2)) for word in bits))] == expected
+
+
+def test_uniform_numbers_never_reach_their_limits():
+    ends = [_four_uniforms(jnp.uint32(word), jnp.uint32(word)) for word in (0, 2**32 - 1)]
+    assert [{float(u) for u in end} for end in ends] == [{2.0**-24}, {1 - 2.0**-24}]
+
+
 @pytest.mark.parametrize("leading", [(), (6,)])
-@pytest.mark.parametrize("batch_size", [1, 4, 5])
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 7])
 def test_samples_follow_their_words(batch_size, leading):
+    """A unit takes its less likely value where the uniform number is below that value's probability."""
     key = jax.random.key(0)
     logits = 2 * jax.random.normal(jax.random.key(1), (*leading, batch_size, 5))
     logits = logits.at[..., 0].set(-200).at[..., 4].set(200)
-    samples = sample_bernoulli(key, jnp.arange(6), logits)
-    words = jnp.concatenate(sample_words(key, jnp.arange(6), ((batch_size + 1) // 2, 5)), axis=1)[:, :batch_size]
-    uniform = ((words >> 9) + 0.5) * 2.0**-23
-    np.testing.assert_array_equal(samples, (uniform < jax.nn.sigmoid(logits)).astype(np.float32))
+    samples = jax.jit(sample_bernoulli)(key, jnp.arange(6), logits)
+    words = sample_words(key, jnp.arange(6), (-(-batch_size // 4), 5))
+    uniform = jnp.concatenate(_four_uniforms(*words), axis=1)[:, :batch_size]
+    is_rare = uniform < jax.nn.sigmoid(-jnp.abs(logits))
+    np.testing.assert_array_equal(samples, (is_rare != (logits > 0)).astype(np.float32))
     assert samples.dtype == jnp.float32
     assert not np.any(samples[..., 0])
     assert np.all(samples[..., 4] == 1)
 
 
+def test_what_is_less_likely_than_all_intervals_is_never_drawn():
+    """The smallest number is 2⁻²⁴: a value less likely than that is out of its reach, one a little above it is not."""
+    smallest = _four_uniforms(jnp.uint32(0), jnp.uint32(0))[0]
+    for probability, is_drawn in ((2.0**-24 * 0.999, False), (2.0**-24 * 1.001, True)):
+        e = _exp_of_minus(jnp.float32(np.log(1 / probability - 1)))
+        assert bool(smallest + smallest * e < e) == is_drawn
+
+
 def test_samples_are_as_likely_as_they_should_be_and_independent():
     """Frequencies and correlations of 2¹⁷ samples: of units, and of examples that share the two words of a cipher."""
-    number, logits = 2**17, jnp.asarray([[-3.0, 0.0, 1.0], [2.0, -1.0, 0.5]])
-    samples = np.asarray(sample_bernoulli(jax.random.key(8), jnp.arange(number), logits)).reshape(number, 6)
+    number, logits = 2**17, jnp.asarray([[-3.0, 0.0, 1.0], [2.0, -1.0, 0.5], [0.1, 6.0, -0.4], [0.0, 0.0, -2.0]])
+    samples = np.asarray(sample_bernoulli(jax.random.key(8), jnp.arange(number), logits)).reshape(number, 12)
     probabilities = np.asarray(jax.nn.sigmoid(logits)).ravel()
     deviations = (samples - probabilities) / np.sqrt(probabilities * (1 - probabilities))
     assert np.all(np.abs(deviations.mean(axis=0)) < 5 / number**0.5)
@@ -118,10 +143,17 @@ class TestLogProbability:
         answer = log_bernoulli(jnp.asarray(value, jnp.float32), jnp.asarray(logits, jnp.float32))
         np.testing.assert_allclose(answer, expected, rtol=1e-6)
 
-    def test_logarithm_in_float32(self):
-        """Against NumPy's in float64: a polynomial stands in for log(1 + e), which must keep its digits near 0 too."""
-        e = np.concatenate([np.linspace(0, 1, 100_001), np.logspace(-37, 0, 10_001)]).astype(np.float32)
-        np.testing.assert_allclose(_log1p(jnp.asarray(e)), np.log1p(e.astype(np.float64)), rtol=3e-7)
+    def test_exponential_in_float32(self):
+        """Against NumPy's in float64. Its argument is rounded after a multiplication: an error of 2⁻²³ x at most.
+
+        Compiled: XLA's simplifications are part of what could go wrong.
+        """
+        exp_of_minus = jax.jit(_exp_of_minus)
+        x = np.linspace(0, 87, 1_000_001).astype(np.float32)
+        error = np.abs(np.asarray(exp_of_minus(jnp.asarray(x))) / np.exp(-x.astype(np.float64)) - 1)
+        assert np.all(error <= 3e-7 + 2.0**-23 * x)
+        assert np.all(np.asarray(exp_of_minus(jnp.asarray([88.0, 1e4, np.inf]))) < 1e-37)
+        assert np.isnan(exp_of_minus(jnp.asarray(np.nan, jnp.float32)))
 
     @pytest.mark.parametrize("K", [1, 3, 9])
     def test_a_stored_gradient_is_the_gradient(self, K):
@@ -129,10 +161,29 @@ class TestLogProbability:
         gradient = jax.grad(lambda a: jnp.sum(weights * with_stored_gradient(a)))(jnp.zeros((K, 4)))
         np.testing.assert_array_equal(gradient, weights)
 
-    def test_layers_of_several_widths_are_summed(self, float64):
+    @pytest.mark.parametrize("layers", [1, 3, 30])
+    def test_layers_of_several_widths_are_summed(self, float64, layers):
+        """Thirty layers of 200 have 210 factors of up to two each: more than a float32 can hold."""
         rng = np.random.default_rng(1)
-        terms = [jnp.asarray(rng.normal(size=(3, 2, n))) for n in (4, 5, 4)]
-        np.testing.assert_allclose(sum_over_units(terms), sum(jnp.sum(t, axis=-1) for t in terms), rtol=1e-13)
+        widths = [(200, 5, 200)[i % 3] for i in range(layers)]
+        logits = tuple(jnp.asarray(rng.normal(size=(4, n) if i == 0 else (3, 4, n))) for i, n in enumerate(widths))
+        values = tuple(jnp.asarray(rng.random((3, 4, n)) < 0.5, float) for n in widths)
+        for dtype, tolerance in ((jnp.float64, 1e-12), (jnp.float32, 1e-6)):
+            of_type = tuple(tuple(array.astype(dtype) for array in arrays) for arrays in (values, logits))
+            expected = sum(self.plain(v, a) for v, a in zip(values, logits, strict=True))
+            np.testing.assert_allclose(log_bernoulli_of_layers(*of_type), expected, rtol=tolerance)
+
+    def test_product_of_many_factors_does_not_overflow(self):
+        """200 layers of 32 units with logits 0: 400 factors of two in a product would be 2⁴⁰⁰."""
+        zeros = tuple(jnp.zeros((2, 32)) for _ in range(200))
+        np.testing.assert_allclose(log_bernoulli_of_layers(zeros, zeros), -6400 * np.log(2), rtol=1e-6)
+
+    @pytest.mark.parametrize("n", [1, 15, 16, 17, 40, 100, 200, 392, 784])
+    def test_slices_cover_every_unit_once(self, n):
+        width, starts = _cover(n)
+        assert [i for start, seen in starts for i in range(start + seen, start + width)] == list(range(n))
+        assert len(starts) <= 8
+        assert width == n or width % 16 == 0
 
     def test_extreme_logits_are_exact(self):
         value, logits = jnp.asarray([[0.0, 1.0], [1.0, 0.0]]), jnp.asarray([[-1e4, 1e4], [-1e4, 1e4]])

@@ -21,7 +21,7 @@ from vimco.samples import Batch, Examples, ImportanceSamples
 from vimco.training import COMPILER_OPTIONS, Model
 
 BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
-ROWS = 1_200  # samples times examples worked on at a time: few enough to stay in a processor's caches
+ROWS = 2_400  # samples times examples worked on at a time: few enough to stay in a processor's caches
 
 
 class Evaluation(NamedTuple):

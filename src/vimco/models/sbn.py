@@ -7,14 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vimco.models.layers import (
-    BernoulliLayer,
-    bernoulli_terms,
-    log_bernoulli,
-    sample_bernoulli,
-    sum_over_units,
-    with_stored_gradient,
-)
+from vimco.models.bernoulli import log_bernoulli, log_bernoulli_of_layers, sample_bernoulli
+from vimco.models.layers import BernoulliLayer, with_stored_gradient
 from vimco.models.randomness import fold_in
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
@@ -60,19 +54,18 @@ class Chain(eqx.Module):
     ) -> tuple[Latents, Float[Array, "K B"]]:
         """One latent vector per layer for each sample number, in the chain's order, and their log-probability."""
         latents: Latents = ()
-        terms = []
+        logits: tuple[Array, ...] = ()
         for i in range(len(self.layers)):
-            logits = self._logits(i, source, side, latents)
-            latents = (*latents, sample_bernoulli(fold_in(key, i), numbers, logits))
-            terms.append(bernoulli_terms(latents[i], logits))
-        return latents, sum_over_units(terms)
+            logits = (*logits, self._logits(i, source, side, latents))
+            latents = (*latents, sample_bernoulli(fold_in(key, i), numbers, logits[i]))
+        return latents, log_bernoulli_of_layers(latents, logits)
 
     def log_prob(
         self, latents: Latents, source: Float[Array, "B _"], side: Float[Array, "B _"] | None = None
     ) -> Float[Array, "K B"]:
         """The log-probability of given latents, which are in the chain's order."""
-        terms = [bernoulli_terms(h, self._logits(i, source, side, latents)) for i, h in enumerate(latents)]
-        return sum_over_units(terms)
+        logits = tuple(self._logits(i, source, side, latents) for i in range(len(self.layers)))
+        return log_bernoulli_of_layers(latents, logits)
 
     def recoded(self, latent: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
         """A latent vector as its children see it."""
