@@ -13,6 +13,8 @@ import pytest
 
 import vimco
 from vimco.adam import adam
+from vimco.errors import UsageError
+from vimco.models import bernoulli
 from vimco.models.bernoulli import (
     _cover,
     _exp_of_minus,
@@ -88,12 +90,16 @@ def test_samples_follow_their_words(batch_size, leading):
     assert np.all(samples[..., 4] == 1)
 
 
-def test_what_is_less_likely_than_all_intervals_is_never_drawn():
-    """The smallest number is 2⁻²⁴: a value less likely than that is out of its reach, one a little above it is not."""
-    smallest = _four_uniforms(jnp.uint32(0), jnp.uint32(0))[0]
-    for probability, is_drawn in ((2.0**-24 * 0.999, False), (2.0**-24 * 1.001, True)):
-        e = _exp_of_minus(jnp.float32(np.log(1 / probability - 1)))
-        assert bool(smallest + smallest * e < e) == is_drawn
+@pytest.mark.parametrize("leading", [(), (1,)])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_what_is_less_likely_than_all_intervals_is_never_drawn(monkeypatch, sign, leading):
+    """The smallest uniform number is 2⁻²⁴, and here it is forced: what is a little less likely is out of its reach."""
+    monkeypatch.setattr(bernoulli, "sample_words", lambda *_: (jnp.zeros((1, 1, 2), jnp.uint32),) * 2)
+    probabilities = 2.0**-24 * np.array([0.999, 1.001])
+    logits = jnp.asarray(np.broadcast_to(sign * np.log(1 / probabilities - 1), (*leading, 1, 2)), jnp.float32)
+    samples = jax.jit(lambda a: sample_bernoulli(jax.random.key(0), jnp.arange(1), a))(logits)
+    likely = float(sign > 0)
+    assert samples.tolist() == [[[likely, 1 - likely]]]
 
 
 def test_samples_are_as_likely_as_they_should_be_and_independent():
@@ -123,6 +129,10 @@ class TestLogProbability:
     @staticmethod
     def plain(value, logits):
         return jnp.sum(value * jax.nn.log_sigmoid(logits) + (1 - value) * jax.nn.log_sigmoid(-logits), axis=-1)
+
+    @classmethod
+    def plain_sum(cls, logits, values):
+        return sum(cls.plain(v, a) for v, a in zip(values, logits, strict=True))
 
     @pytest.mark.parametrize(("value_shape", "logits_shape"), SHAPES)
     def test_value_and_gradient(self, float64, value_shape, logits_shape):
@@ -161,17 +171,38 @@ class TestLogProbability:
         gradient = jax.grad(lambda a: jnp.sum(weights * with_stored_gradient(a)))(jnp.zeros((K, 4)))
         np.testing.assert_array_equal(gradient, weights)
 
+    @pytest.mark.parametrize("is_shared", [False, True])
+    @pytest.mark.parametrize(("n", "least", "most"), [(784, 15, 40), (200, 0, 60)])
+    def test_float32_where_units_are_nearly_certain(self, is_shared, n, least, most):
+        """No error of the size of Σ |a|: that of each unit is 2⁻²⁴ at most, and a little for their sum."""
+        rng = np.random.default_rng(2)
+        logits = rng.choice([-1, 1], (3, n)) * rng.uniform(least, most, (3, n))
+        if not is_shared:
+            logits = np.broadcast_to(logits, (4, 3, n))
+        logits = logits.astype(np.float32)
+        value = np.broadcast_to(logits > 0, (4, 3, n)).astype(np.float32)
+        expected = np.sum(value * logits.astype(float) - np.logaddexp(0, logits.astype(float)), axis=-1)
+        answer = jax.jit(log_bernoulli)(jnp.asarray(value), jnp.asarray(logits))
+        np.testing.assert_allclose(answer, expected, atol=n * 2.0**-24 + 1e-5)
+
+    def test_values_and_logits_of_different_width_are_refused(self):
+        with pytest.raises(UsageError, match="got 20 and 1"):
+            log_bernoulli_of_layers((jnp.ones((2, 20)),), (jnp.zeros((2, 1)),))
+
     @pytest.mark.parametrize("layers", [1, 3, 30])
     def test_layers_of_several_widths_are_summed(self, float64, layers):
-        """Thirty layers of 200 have 210 factors of up to two each: more than a float32 can hold."""
         rng = np.random.default_rng(1)
         widths = [(200, 5, 200)[i % 3] for i in range(layers)]
         logits = tuple(jnp.asarray(rng.normal(size=(4, n) if i == 0 else (3, 4, n))) for i, n in enumerate(widths))
         values = tuple(jnp.asarray(rng.random((3, 4, n)) < 0.5, float) for n in widths)
         for dtype, tolerance in ((jnp.float64, 1e-12), (jnp.float32, 1e-6)):
             of_type = tuple(tuple(array.astype(dtype) for array in arrays) for arrays in (values, logits))
-            expected = sum(self.plain(v, a) for v, a in zip(values, logits, strict=True))
+            expected = self.plain_sum(logits, values)
             np.testing.assert_allclose(log_bernoulli_of_layers(*of_type), expected, rtol=tolerance)
+        answer = jax.grad(lambda a: jnp.sum(jnp.sin(log_bernoulli_of_layers(values, a))))(logits)
+        expected = jax.grad(lambda a: jnp.sum(jnp.sin(self.plain_sum(a, values))))(logits)
+        for gradient, exact in zip(answer, expected, strict=True):
+            np.testing.assert_allclose(gradient, exact, rtol=1e-9, atol=1e-12)
 
     def test_product_of_many_factors_does_not_overflow(self):
         """200 layers of 32 units with logits 0: 400 factors of two in a product would be 2⁴⁰⁰."""

@@ -142,13 +142,17 @@ def assert_frequencies(numbers, probabilities):
 class TestSamples:
     @pytest.mark.parametrize("kind", SBN_KINDS)
     def test_come_from_the_proposal_and_do_not_know_each_other(self, kind):
-        """16,000 draws, 8 examples: frequencies of single samples, and of pairs along both axes."""
+        """16,000 draws, 8 examples: frequencies of single samples, and of pairs along both axes.
+
+        Examples are paired with their neighbours, and with those two further, which share words of the cipher.
+        """
         _, _, numbers = draws(kind, 2000)
         probabilities = np.exp(sbn_toy(kind).log_proposal)
         pairs = np.outer(probabilities, probabilities).ravel()
         assert_frequencies(numbers, probabilities)
         assert_frequencies(8 * numbers[::2] + numbers[1::2], pairs)
         assert_frequencies(8 * numbers[:, ::2] + numbers[:, 1::2], pairs)
+        assert_frequencies(8 * numbers[:, [0, 1, 4, 5]] + numbers[:, [2, 3, 6, 7]], pairs)
 
     @pytest.mark.parametrize("kind", ["generative", "structured-learned"])
     def test_dreams_come_from_the_model(self, kind):

@@ -9,6 +9,7 @@ from jax.lax import bitcast_convert_type, stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 from numpy.polynomial import Chebyshev, Polynomial
 
+from vimco.errors import UsageError
 from vimco.models.randomness import sample_words
 
 # 2^f for |f| ≤ 1/2, to 2⁻²³ of its value before rounding: the polynomial through six Chebyshev points.
@@ -21,25 +22,26 @@ def sample_bernoulli(
 ) -> Float[Array, "K B n"]:
     """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
 
-    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²⁴, and a value
-    less likely than that is never drawn: drawn too often, it would bring a weight that is far too large.
+    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²³, and a value
+    less likely than 2⁻²⁴ is never drawn: drawn too often, it would bring a weight that is far too large. The units of
+    an example are independent of each other; four examples share some of their bits (`_four_uniforms`).
     """
     *leading, B, n = logits.shape
     quarter = -(-B // 4)
     logits = jnp.pad(logits, [*((0, 0) for _ in leading), (0, 4 * quarter - B), (0, 0)])
     # Of shared logits XLA's exponential is computed once, and stored; a polynomial it would repeat for every sample.
     odds = _exp_of_minus(jnp.abs(logits)) if leading else jnp.exp(-jnp.abs(logits))  # of the less likely value
-    odds, is_likely = (array.reshape(*leading, 4, quarter, n) for array in (odds, logits > 0))
-    number = jnp.zeros((), jnp.int32)
+    odds, one_is_likelier = (array.reshape(*leading, 4, quarter, n) for array in (odds, logits > 0))
+    four_bits = jnp.zeros((), jnp.int32)
     for i, uniform in enumerate(_four_uniforms(*sample_words(key, numbers, (quarter, n)))):
         u, e = uniform.astype(logits.dtype), odds[..., i, :, :]
         is_rare = u + u * e < e
-        number = number | ((is_rare != is_likely[..., i, :, :]).astype(jnp.int32) << i)
-    # The four bits as the root of their square. XLA counts a root as expensive, so it stores the number once; anything
-    # cheaper it would repeat, cipher and all, inside each operation that reads a sample. A barrier would not help: it
-    # is gone before XLA fuses.
-    number = jnp.sqrt((number * number).astype(logits.dtype)).astype(jnp.int32)[:, None]
-    samples = (number >> jnp.arange(4)[:, None, None]) & 1
+        four_bits = four_bits | ((is_rare != one_is_likelier[..., i, :, :]).astype(jnp.int32) << i)
+    # The four bits as the root of their square, rounded down. XLA counts a root as expensive, so it stores it once;
+    # anything cheaper it would repeat, cipher and all, inside each operation that reads a sample. A barrier would not
+    # help: it is gone before XLA fuses.
+    stored = jnp.sqrt((four_bits * four_bits).astype(logits.dtype) + 0.5).astype(jnp.int32)[:, None]
+    samples = (stored >> jnp.arange(4, dtype=jnp.int32)[:, None, None]) & 1
     return stop_gradient(samples.astype(logits.dtype).reshape(len(numbers), 4 * quarter, n)[:, :B])
 
 
@@ -47,8 +49,8 @@ def _four_uniforms(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) ->
     """Four numbers from two random words, each the middle of one of 2²³ intervals: exact in float32, never 0 or 1.
 
     Thirteen bits of each are its own, the last ten common to all four. These matter only where the thirteen before them
-    tie with a threshold, so two of the four depend on each other by 2⁻²⁶ at most; and they go to different examples,
-    whose samples never meet in one log f.
+    tie with a threshold. So the probability of two outcomes together is off by 2⁻²⁸ at most, which is a correlation of
+    2⁻¹³ between values that are rarer than that; and the four go to different examples, which never meet in one log f.
     """
     common = ((first & 31) << 5) | (second & 31) | 0x3F800000  # with the exponent of a number from 1 to 2
     words = (first >> 9, first << 4, second >> 9, second << 4)
@@ -56,17 +58,18 @@ def _four_uniforms(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) ->
 
 
 def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """exp −x for x ≥ 0. In float32 as 2^n 2^f, no less than 2⁻¹²⁷: XLA's takes twice as long."""
+    """exp −x for x ≥ 0. In float32 a polynomial, in half of the time of XLA's exponential; 2⁻¹²⁶ for x > 87.3."""
     if x.dtype != jnp.float32:
         return jnp.exp(-x)
-    x = jnp.maximum(x * np.float32(-np.log2(np.e)), -126)
-    whole = jnp.round(x)
+    exponent = jnp.maximum(x * np.float32(-np.log2(np.e)), -126)
+    whole = jnp.round(exponent)
     power = jnp.full_like(x, EXP2_COEFFICIENTS[-1])
     for coefficient in EXP2_COEFFICIENTS[-2::-1]:
-        power = power * (x - whole) + np.float32(coefficient)
-    # A number of the size of 3 · 2²² has no bits left for fractions: its lowest ones are the whole number.
-    exponent = bitcast_convert_type(whole + np.float32(3 * 2**22), jnp.int32) << 23
-    return bitcast_convert_type(bitcast_convert_type(power, jnp.int32) + exponent, jnp.float32)
+        power = power * (exponent - whole) + np.float32(coefficient)
+    # Beside 3 · 2²² there are no bits for fractions: the lowest nine are the whole number. Shifted to the place of a
+    # float's exponent and added there, they multiply by 2 to its power.
+    bits = bitcast_convert_type(whole + np.float32(3 * 2**22), jnp.int32) << 23
+    return bitcast_convert_type(bitcast_convert_type(power, jnp.int32) + bits, jnp.float32)
 
 
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
@@ -81,20 +84,26 @@ def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -
 def log_bernoulli_of_layers(
     values: tuple[Float[Array, "*#B _"], ...], logits: tuple[Float[Array, "*#B _"], ...]
 ) -> Float[Array, "*B"]:
-    """The sum of `log_bernoulli` over layers, in one pass over all their units."""
+    """The sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all their units.
+
+    Values get no gradient. In float32 the absolute error is up to 2⁻²⁴ for each unit: it is factors 1 + e that are
+    multiplied.
+    """
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
     linear: dict[int, list[Array]] = {}  # by the width of slices
     factors: dict[int, list[Array]] = {}
     result = jnp.zeros((), logits[0].dtype)
     for value, a in zip(values, logits, strict=True):
+        if value.shape[-1] != a.shape[-1]:
+            raise UsageError(f"A layer has as many values as logits; got {value.shape[-1]} and {a.shape[-1]}.")
         is_shared = a.shape[:-1] != shape
-        if is_shared:  # by samples, and so is what does not depend on the sample
-            result = result + log_bernoulli_of_layers((jnp.zeros_like(a),), (a,))
+        if is_shared:  # by samples: what does not depend on their values is computed once
+            result = result + log_bernoulli_of_layers((jnp.zeros_like(a),), (-jnp.abs(a),))
         width, starts = _cover(a.shape[-1])
         for start, seen in starts:
             v_slice, a_slice = (array[..., start : start + width] for array in (value, a))
             # v a − log(1 + exp a) = v a − max(a, 0) − log(1 + exp −|a|); a sum of logarithms is that of a product.
-            term = v_slice * a_slice if is_shared else v_slice * a_slice - jnp.maximum(a_slice, 0)
+            term = v_slice * a_slice - jnp.maximum(a_slice, 0)
             linear.setdefault(width, []).append(_without_first(seen, term))
             if not is_shared:
                 factors.setdefault(width, []).append(_without_first(seen, _exp_of_minus(jnp.abs(a_slice))))
@@ -107,10 +116,10 @@ def log_bernoulli_of_layers(
 
 
 def _cover(n: int) -> tuple[int, list[tuple[int, int]]]:
-    """The slices in which n units are added up: their common width, and where each begins.
+    """The slices in which n units are added up: their common width, and for each (start, units seen before).
 
-    The width is a multiple of sixteen, which is what a vector holds; so the last slice may have to begin with units
-    that have been seen: with each beginning goes their number.
+    The width is a multiple of sixteen, what a vector of 512 bits holds, so the last slice may have to begin with units
+    that an earlier one has had.
     """
     if n < 16:
         return n, [(0, 0)]
