@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from vimco import runs, session
+from vimco import records, runs, session
 from vimco.checkpoints import read_arrays
 from vimco.config import RunConfig
 
@@ -158,6 +158,6 @@ def finished(process):
 
 def wait_for_update(process, path, update):
     """Until the metrics have come to an update. Polls, and gives up if the program has ended."""
-    while not any(line["update"] >= update for line in runs.read_metrics(path / runs.METRICS)):
+    while not any(line["update"] >= update for line in records.read_metrics(path / runs.METRICS)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

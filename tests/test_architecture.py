@@ -18,7 +18,7 @@ LINES = [
     {"estimators", "models"},  # never each other: they meet in ImportanceSamples
     {"bridges"},
     {"data", "config", "checkpoints"},
-    {"training"},
+    {"training", "records"},
     {"evaluation", "diagnostics", "pictures"},
     {"experiment"},
     {"runs"},

@@ -28,7 +28,7 @@ from program import (
 )
 
 import vimco
-from vimco import drawings, interrupts, runs, session
+from vimco import drawings, interrupts, records, runs, session
 from vimco.checkpoints import DamagedFileError, read_arrays, write_tree
 from vimco.config import RunConfig
 from vimco.data import load_dataset
@@ -418,7 +418,7 @@ def test_a_validation_that_is_not_finite_stops(tmp_path, monkeypatch):
 
 def test_metrics_are_json(tmp_path):
     """JSON has no infinity."""
-    runs.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
+    records.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"update": 1, "signal_rms": null, "train_bound": -2.0}\n'
 
 

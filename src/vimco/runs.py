@@ -16,8 +16,6 @@ tensorboard/                       event files, where they are asked for
 import contextlib
 import importlib.metadata
 import itertools
-import json
-import math
 import os
 import platform
 import sys
@@ -30,13 +28,14 @@ from typing import Any, Literal
 import equinox as eqx
 import numpy as np
 
-from vimco.checkpoints import filled, read_arrays, write_atomically, write_tree
+from vimco.checkpoints import filled, read_arrays, write_tree
 from vimco.config import RunConfig
 from vimco.data import Dataset, Progress, load_dataset
 from vimco.errors import UsageError
 from vimco.evaluation import Evaluation, evaluate
 from vimco.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.models import SigmoidBeliefNetwork
+from vimco.records import read_json, read_metrics, write_json
 
 Weights = Literal["best", "best-average", "latest"]
 
@@ -273,60 +272,6 @@ def remove_unfinished_files(path: Path) -> None:
 def write_checkpoint(path: Path, state: eqx.Module, facts: dict[str, Any]) -> None:
     """Writes the latest checkpoint, and keeps the one before it."""
     write_tree(path / CHECKPOINT, state, facts, previous=path / PREVIOUS)
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file."""
-    if not path.exists():
-        return []
-    lines = []
-    for text in path.read_text().splitlines(keepends=True):
-        with contextlib.suppress(json.JSONDecodeError):
-            if text.endswith("\n"):
-                lines.append(json.loads(text))
-    return lines
-
-
-def append_metrics(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics.
-
-    JSON has no infinity: a sum that overflows becomes null.
-    """
-    line = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()
-    }
-    try:
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise UsageError(
-            f"{path} could not be written: {error.strerror}. The last checkpoint is intact; make room, then go on with "
-            "--resume."
-        ) from error
-
-
-def truncate_metrics(path: Path, update: int) -> None:
-    """Drops the lines after an update, which are about to be written again."""
-    kept = [line for line in read_metrics(path) if line["update"] <= update]
-    write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The record in a JSON file."""
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(record, dict):
-        raise UsageError(f"{path} is not a JSON record.")
-    return record
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Writes a record as JSON that people can read."""
-    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def _cpu() -> str:

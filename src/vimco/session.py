@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from vimco import drawings, runs
+from vimco import drawings, records, runs
 from vimco.checkpoints import filled, read_arrays, write_tree
 from vimco.config import BUDGET, RunConfig
 from vimco.data import load_dataset
@@ -112,7 +112,7 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
             observer.warned(warning)
             runs.go_back_to_previous(run.path)
         runs.remove_unfinished_files(run.path)
-        runs.truncate_metrics(run.path / runs.METRICS, session.update)
+        records.truncate_metrics(run.path / runs.METRICS, session.update)
         if given:
             runs.write_config(run)
         return session.go()
@@ -262,7 +262,7 @@ class _Session:
         }
         self.last_logged = (self.update, self.record.seconds)
         self.state = eqx.tree_at(lambda s: s.totals, self.state, type(self.state.totals).zero())
-        runs.append_metrics(self.run.path / runs.METRICS, line)
+        records.append_metrics(self.run.path / runs.METRICS, line)
         self.add_event(line)
         self.latest = {**self.latest, **line}
         self.observer.logged(line)
@@ -283,7 +283,7 @@ class _Session:
         earlier = self.run.summary()
         if earlier.get("updates") == self.update:
             summary["evaluations"] = earlier.get("evaluations", [])
-        runs.write_json(self.run.path / runs.SUMMARY, summary)
+        records.write_json(self.run.path / runs.SUMMARY, summary)
         drawings.draw_curves(self.run)
         drawings.draw_samples(self.run)
 
