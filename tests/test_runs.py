@@ -1,5 +1,6 @@
 """Run directories: nothing is lost, whatever happens between two writes; what is damaged is noticed."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import errno
@@ -12,6 +13,7 @@ import shutil
 import signal
 import struct
 import sys
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -593,9 +595,9 @@ def test_evaluations_are_kept_and_replaced(halfway):
     run = vimco.load(halfway)
     for num_samples in (2, 3, 2):
         run.record_evaluation(run.evaluate(num_samples, "validation"), "validation", "best", 0)
-    records = run.summary()["evaluations"]
-    assert [record["num_samples"] for record in records] == [3, 2]
-    assert records[0] == {
+    evaluations = run.summary()["evaluations"]
+    assert [record["num_samples"] for record in evaluations] == [3, 2]
+    assert evaluations[0] == {
         "split": "validation",
         "weights": "best",
         "seed": 0,
@@ -604,6 +606,22 @@ def test_evaluations_are_kept_and_replaced(halfway):
     }
     session.resume(halfway, Recorder())
     assert "evaluations" not in run.summary()  # they were of an earlier best model
+
+
+def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
+    """Each reads the summary and writes it again; a pause between the two would lose what others wrote meanwhile."""
+    run = vimco.load(halfway)
+    evaluation = run.evaluate(2, "validation")
+    write_json = runs.write_json
+
+    def late(*arguments):
+        time.sleep(0.05)
+        write_json(*arguments)
+
+    monkeypatch.setattr(runs, "write_json", late)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: run.record_evaluation(evaluation, "validation", "best", seed), range(4)))
+    assert {record["seed"] for record in run.summary()["evaluations"]} == {0, 1, 2, 3}
 
 
 def test_weights_that_are_not_there(tmp_path, halfway):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,19 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Writes a record as JSON that people can read."""
     write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits for other processes that are changing a record of this folder, and lets none in meanwhile.
+
+    The system lets go of the folder when the process ends, however that happens.
+    """
+    import fcntl  # not on Windows, where the library can be used but not the program
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

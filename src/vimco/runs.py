@@ -35,7 +35,7 @@ from vimco.errors import UsageError
 from vimco.evaluation import Evaluation, evaluate
 from vimco.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.models import SigmoidBeliefNetwork
-from vimco.records import read_json, read_metrics, write_json
+from vimco.records import one_at_a_time, read_json, read_metrics, write_json
 
 Weights = Literal["best", "best-average", "latest"]
 
@@ -125,9 +125,10 @@ class Run:
         update = self.update_of(weights)
         record = {"split": split, "weights": weights, "seed": seed, "update": update, **evaluation.to_json()}
         kind = ("split", "weights", "seed", "num_samples")
-        summary = self.summary()
-        others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
-        write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+        with one_at_a_time(self.path):
+            summary = self.summary()
+            others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
+            write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
 
 
 def load(path: str | Path) -> Run:

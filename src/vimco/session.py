@@ -280,10 +280,11 @@ class _Session:
             "best_average": self.record.best_average,
             "note": self.experiment.dataset.note,
         }
-        earlier = self.run.summary()
-        if earlier.get("updates") == self.update:
-            summary["evaluations"] = earlier.get("evaluations", [])
-        records.write_json(self.run.path / runs.SUMMARY, summary)
+        with records.one_at_a_time(self.run.path):
+            earlier = self.run.summary()
+            if earlier.get("updates") == self.update:
+                summary["evaluations"] = earlier.get("evaluations", [])
+            records.write_json(self.run.path / runs.SUMMARY, summary)
         drawings.draw_curves(self.run)
         drawings.draw_samples(self.run)
 
