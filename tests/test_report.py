@@ -341,6 +341,24 @@ def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
     assert verdict("markedly worse at K = 50", tmp_path) == "not yet"
 
 
+@pytest.mark.parametrize(("then", "expected"), [(94.5, "seen"), (95.5, "not seen")])
+def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then, expected):
+    """NVIL (10) has 93 now, but after the 100 updates that NVIL (50) has it had another number."""
+    extended = recorded_run(tmp_path, run_of("nvil", 10), likelihood=93.0)
+    short = recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=100), likelihood=96.0)
+    (evaluation,) = json.loads((short / "summary.json").read_text())["evaluations"]
+    summary = json.loads((extended / "summary.json").read_text())
+    stage = {"updates": 100, "evaluations": [{**evaluation, "negative_log_likelihood": then}]}
+    (extended / "summary.json").write_text(json.dumps({**summary, "stages": [stage]}))
+    (claim,) = [claim for claim in CLAIMS if "markedly worse at K = 50" in claim.statement]
+    answer = claim.check(results_in(tmp_path))
+    assert answer.verdict == expected
+    assert answer.evidence == f"NVIL (10): {then:.2f} (100 updates), NVIL (50): 96.00 (100 updates)"
+    assert table_of("table-1", tmp_path)["10", "NVIL"].text == "93.00 ± 0.25"
+    text = write_report([tmp_path], tmp_path / "report")[0].read_text()
+    assert f"{then:.2f} ± 0.25 (test, K = 1000, best weights, after 100 updates)" in text
+
+
 @pytest.mark.parametrize(("nvil", "expected"), [(3.0, "seen"), (1.1, "not seen")])
 def test_a_claim_about_the_learning_signal(tmp_path, nvil, expected):
     recorded_run(tmp_path, run_of("vimco", 10), signal=1.0)

@@ -608,6 +608,22 @@ def test_evaluations_are_kept_and_replaced(halfway):
     assert "evaluations" not in run.summary()  # they were of an earlier best model
 
 
+def test_an_extended_run_keeps_what_it_was_worth_before(reference, tmp_path):
+    """Stage by stage, so that runs can be compared after equally many updates, whichever was extended."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    run = vimco.load(path)
+    measured = []
+    for updates in (100, 110, None):
+        run.record_evaluation(run.evaluate(2), "test", "best", 0)
+        measured.append(run.summary()["evaluations"])
+        if updates:
+            session.resume(path, updates=updates)
+    summary = run.summary()
+    assert summary["evaluations"] == measured[2]
+    expected = [{"updates": 90, "evaluations": measured[0]}, {"updates": 100, "evaluations": measured[1]}]
+    assert summary["stages"] == expected
+
+
 def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
     """Each reads the summary and writes it again; a pause between the two would lose what others wrote meanwhile."""
     run = vimco.load(halfway)

@@ -60,26 +60,38 @@ class Result:
     @property
     def evaluations(self) -> list[dict[str, Any]]:
         """Everything that was measured; what was not a finite number is NaN."""
-        records = self.summary.get("evaluations", [])
-        return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
+        return _readable(self.summary.get("evaluations", []))
 
-    def evaluation(self, num_samples: int, weights: Weights = "best") -> dict[str, Any] | None:
-        """Its recorded evaluation on the test split, if there is one of these very parameters.
+    @property
+    def stages(self) -> dict[int, list[dict[str, Any]]]:
+        """What was measured before it was extended, by the number of updates it then had."""
+        return {stage["updates"]: _readable(stage["evaluations"]) for stage in self.summary.get("stages", [])}
+
+    def evaluation(
+        self, num_samples: int, weights: Weights = "best", updates: int | None = None
+    ) -> dict[str, Any] | None:
+        """Its recorded evaluation on the test split, if there is one: of its best parameters, or after `updates`.
 
         A run that is extended may find better parameters: an evaluation of the earlier ones is none of these.
         """
-        best = self.best(weights)
-        wanted = {
+        wanted: dict[str, Any] = {
             "split": "test",
             "weights": weights,
             "num_samples": num_samples,
             "seed": EVALUATION_SEED,
-            "update": best[0] if best else None,
         }
-        for record in self.evaluations:
+        records = self.stages.get(updates or 0)
+        if records is None and updates in (None, self.updates):
+            best = self.best(weights)
+            records, wanted = self.evaluations, {**wanted, "update": best[0] if best else None}
+        for record in records or []:
             if all(record.get(name) == value for name, value in wanted.items()):
                 return record
         return None
+
+
+def _readable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
 
 
 def collected(folders: Iterable[Path]) -> tuple[list[Result], list[str]]:
@@ -131,19 +143,29 @@ class Number:
     value: float
     standard_error: float  # over the test images for one seed; over the seeds for more
     results: tuple[Result, ...]
-
-    @property
-    def updates(self) -> int:
-        """After which it was measured; of the shortest of its runs."""
-        return min(result.summary.get("updates", result.updates) for result in self.results)
+    updates: int  # after which it was measured; of the shortest of its runs
 
 
-def number(results: Sequence[Result], cell: Cell, num_samples: int, weights: Weights = "best") -> Number | None:
-    """The negative log-likelihood of a cell; None where no chosen run has been evaluated."""
-    pairs = [(result, result.evaluation(num_samples, weights)) for result in chosen(results, cell, weights)]
+def number(
+    results: Sequence[Result], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
+) -> Number | None:
+    """The negative log-likelihood of a cell, now or after so many updates; None where no chosen run was evaluated."""
+    pairs = [(result, result.evaluation(num_samples, weights, updates)) for result in chosen(results, cell, weights)]
     evaluated = [(result, record) for result, record in pairs if record is not None]
     if not evaluated:
         return None
     values = [record["negative_log_likelihood"] for _, record in evaluated]
     error = evaluated[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
-    return Number(fmean(values), error, tuple(result for result, _ in evaluated))
+    lengths = [updates or result.summary.get("updates", result.updates) for result, _ in evaluated]
+    return Number(fmean(values), error, tuple(result for result, _ in evaluated), min(lengths))
+
+
+def numbers_of_equal_length(results: Sequence[Result], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:
+    """The numbers of several cells, after equally many updates if there are such, or as they are now."""
+    now = [number(results, cell, num_samples) for cell in cells]
+    lengths = [{length for r in chosen(results, cell) for length in (r.updates, *r.stages)} for cell in cells]
+    for length in sorted(set.intersection(*lengths), reverse=True):
+        then = [number(results, cell, num_samples, updates=length) for cell in cells]
+        if None not in then:
+            return then
+    return now

@@ -7,7 +7,7 @@ checkpoint.safetensors             the latest state: all that is needed to go on
 checkpoint.previous.safetensors    the one before it, should the latest be damaged
 best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
-summary.json                       what came out, and evaluations
+summary.json                       what came out, and evaluations; `stages`: those from before an extension
 curves.png, samples.png            pictures
 tensorboard/                       event files, where they are asked for
 =================================  =================================================================================

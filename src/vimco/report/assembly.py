@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vimco import __version__
 from vimco.checkpoints import write_atomically
@@ -17,7 +16,7 @@ from vimco.report.curves import all_of, drawn_by
 from vimco.report.document import Block, Commands, Document, Entry, Picture, Section, Table, Text, markdown
 from vimco.report.page import html
 from vimco.report.sections import study_section, title_of_cell
-from vimco.report.tables import anchor, minus
+from vimco.report.tables import anchor, minus, short_count
 from vimco.results import Result, collected
 from vimco.studies import STUDIES, Cell, command, variations
 
@@ -143,13 +142,17 @@ def _row(result: Result) -> tuple[Entry, ...]:
         Entry(str(config.seed)),
         Entry(f"{result.updates:,}", "" if result.is_finished else "not finished"),
         Entry(minus(best[1]), f"at {best[0]:,}") if best else Entry("none yet", is_missing=True),
-        _likelihoods(result.evaluations) if result.evaluations else Entry("not evaluated", is_missing=True),
+        _likelihoods(result),
     )
 
 
-def _likelihoods(evaluations: Sequence[dict[str, Any]]) -> Entry:
-    values = [f"{minus(e['negative_log_likelihood'])} ± {e['standard_error']:.2f}" for e in evaluations]
-    kinds = [f"{e['split']}, K = {e['num_samples']}, {e['weights']} weights" for e in evaluations]
+def _likelihoods(result: Result) -> Entry:
+    measured = [(e, "") for e in result.evaluations]
+    measured += [(e, f", after {short_count(n)} updates") for n, stage in result.stages.items() for e in stage]
+    if not measured:
+        return Entry("not evaluated", is_missing=True)
+    values = [f"{minus(e['negative_log_likelihood'])} ± {e['standard_error']:.2f}" for e, _ in measured]
+    kinds = [f"{e['split']}, K = {e['num_samples']}, {e['weights']} weights{when}" for e, when in measured]
     rest = [f"{value} ({kind})" for value, kind in zip(values[1:], kinds[1:], strict=True)]
     return Entry(values[0], "; ".join([kinds[0], *rest]))
 

@@ -9,7 +9,7 @@ from typing import Literal
 from vimco.report.curves import Points, signal_points, validation_points
 from vimco.report.document import Entry, Section, Table, Text
 from vimco.report.tables import generative, minus, short_count
-from vimco.results import Result, chosen, number
+from vimco.results import Result, chosen, numbers_of_equal_length
 from vimco.studies import SAMPLES_OF_GENERATIVE, SAMPLES_OF_STRUCTURED, Cell
 
 SIZES = (2, 5, 10, 50)
@@ -56,7 +56,7 @@ def claims_section(results: Sequence[Result]) -> Section:
             ),
             Text(
                 "Bounds are those of the validation set with the training K, the best up to the last update that all "
-                "compared runs have reached. Likelihoods are compared between runs of equal length only. One seed can "
+                "compared runs have reached. Likelihoods are compared after equally many updates only. One seed can "
                 "mislead: small differences are no more than that."
             ),
         ),
@@ -69,7 +69,7 @@ def _from_likelihoods(
     """A claim about negative log-likelihoods, in the order of the cells."""
 
     def check(results: Sequence[Result]) -> Verdict:
-        numbers = [number(results, cell, num_samples) for cell in cells]
+        numbers = numbers_of_equal_length(results, cells, num_samples)
         text = ", ".join(
             f"{_title(cell)}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{_title(cell)}: none"
             for cell, n in zip(cells, numbers, strict=True)
