@@ -85,6 +85,13 @@ def test_the_paper_stands_beside_and_the_lowest_of_a_row_is_marked(tmp_path):
     assert table["1", "VIMCO"].text == "–"  # VIMCO has no K = 1
 
 
+def test_of_runs_of_unequal_length_none_is_marked(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5), likelihood=93.0)
+    recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 5), updates=100), likelihood=92.0)
+    marked = {column for (row, column), entry in table_of("table-1", tmp_path).items() if row == "5" and entry.is_best}
+    assert marked == {"VIMCO, paper"}
+
+
 def test_what_is_missing_is_said(tmp_path):
     recorded_run(tmp_path, run_of("vimco", 2), bound=-99.5)
     recorded_run(tmp_path, run_of("nvil", 2), is_finished=False)

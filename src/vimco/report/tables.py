@@ -26,7 +26,8 @@ PROPOSALS = {"prior": "samples from the prior", "learned": "samples from a learn
 EXPLANATION = (
     "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
     "where there are several seeds, the number is their mean and ± its standard error over seeds. The lowest of each "
-    "row is marked. Below each number are the updates after which it was measured; the paper does not state its own."
+    "row is marked, if all of them were measured after equally many updates; below each number are its own. The paper "
+    "does not state its updates."
 )
 NOT_COMPARABLE = f"The paper's numbers are of {paper.DATA}, and not comparable with those of other data."
 
@@ -130,7 +131,8 @@ def _tables(
             ]
             values = [published.get(cells[i]) for i in columns]
             borrowed = [Entry("–" if value is None else f"{value:.1f}") for value in values]
-            here = _with_best(entries, [value.value if value else None for value in numbers])
+            is_fair = len({value.updates for value in numbers if value}) == 1  # a longer run would win by its length
+            here = _with_best(entries, [value.value if value and is_fair else None for value in numbers])
             body.append((Entry(title), *here, *_with_best(borrowed, values)))
         parameters = "averaged parameters" if weights == "best-average" else "the best model by validation"
         blocks.append(
