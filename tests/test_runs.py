@@ -624,6 +624,17 @@ def test_an_extended_run_keeps_what_it_was_worth_before(reference, tmp_path):
     assert summary["stages"] == expected
 
 
+def test_an_evaluation_during_an_extension_is_not_of_the_stage_before_it(reference, tmp_path):
+    """Its parameters are of update 95, which no run of 90 updates has."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    run = vimco.load(path)
+    run.record_evaluation(run.evaluate(2), "test", "best", 0)
+    (earlier,) = run.summary()["evaluations"]
+    records.write_json(path / runs.SUMMARY, {**run.summary(), "evaluations": [earlier, {**earlier, "update": 95}]})
+    session.resume(path, updates=100)
+    assert run.summary()["stages"] == [{"updates": 90, "evaluations": [earlier]}]
+
+
 def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
     """Each reads the summary and writes it again; a pause between the two would lose what others wrote meanwhile."""
     run = vimco.load(halfway)

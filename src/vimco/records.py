@@ -74,9 +74,14 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     """
     import fcntl  # not on Windows, where the library can be used but not the program
 
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
+    try:
+        # A file system without locks is no reason to lose a result.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -120,6 +120,21 @@ class Run:
             examples = Experiment(self.config, self.dataset()).examples(split)
             return evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
 
+    def record_outcome(self, outcome: dict[str, Any]) -> None:
+        """Keeps what came out in `summary.json`, with the evaluations that are there already.
+
+        Those from before an extension become a stage of their own. What was evaluated while the extension was under
+        way belongs to no stage: its parameters are of a later update than the stage's last.
+        """
+        with one_at_a_time(self.path):
+            before = self.summary()
+            stages, evaluations = before.get("stages", []), before.get("evaluations", [])
+            if before.get("updates") == outcome["updates"]:
+                outcome = {**outcome, "evaluations": evaluations}
+            elif kept := [e for e in evaluations if e["update"] <= before.get("updates", -1)]:
+                stages = [*stages, {"updates": before["updates"], "evaluations": kept}]
+            write_json(self.path / SUMMARY, {**outcome, "stages": stages} if stages else outcome)
+
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
         update = self.update_of(weights)

@@ -280,20 +280,9 @@ class _Session:
             "best_average": self.record.best_average,
             "note": self.experiment.dataset.note,
         }
-        with records.one_at_a_time(self.run.path):
-            records.write_json(self.run.path / runs.SUMMARY, _with_evaluations(summary, self.run.summary()))
+        self.run.record_outcome(summary)
         drawings.draw_curves(self.run)
         drawings.draw_samples(self.run)
-
-
-def _with_evaluations(summary: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The summary with the evaluations of the one before it: as its own, or as those of a stage before an extension."""
-    stages, evaluations = before.get("stages", []), before.get("evaluations", [])
-    if before.get("updates") == summary["updates"]:
-        summary = {**summary, "evaluations": evaluations}
-    elif evaluations and "updates" in before:
-        stages = [*stages, {"updates": before["updates"], "evaluations": evaluations}]
-    return {**summary, "stages": stages} if stages else summary
 
 
 def _rehearse(experiment: Experiment) -> None:
