@@ -20,6 +20,10 @@ from vimco.data import Progress as DownloadHook
 from vimco.runs import Run
 from vimco.session import Observer
 
+# Without markup and emoji codes: a path is printed as it is.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
 
 def headed(head: str, colour: str, message: str) -> Text:
     """A message after a coloured word."""
