@@ -22,7 +22,7 @@ LINES = [
     {"evaluation", "diagnostics", "pictures"},
     {"experiment"},
     {"runs"},
-    {"drawings", "tensorboard"},
+    {"drawings", "tensorboard", "observer"},
     {"session"},
     {"vimco"},  # the package itself: its public names
     {"studies", "terminal"},

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from vimco.evaluation import evaluate
 from vimco.experiment import Experiment, Purpose, key_for, precision
 from vimco.interrupts import collected_signals
 from vimco.models import SigmoidBeliefNetwork
+from vimco.observer import Observer
 from vimco.parameters import partition
 from vimco.runs import Run
 from vimco.samples import Examples
@@ -35,26 +35,6 @@ class Interrupted(Exception):  # noqa: N818 - not an error
         super().__init__(f"Stopped at update {update:,}; nothing is lost.")
         self.signal_number = signal_number
         self.run = run
-
-
-class Observer:
-    """Told about a run as it goes; does nothing by itself but pass warnings on."""
-
-    def downloaded(self, name: str, done: int, total: int) -> None:
-        """So many bytes of a file of the data set have come, of how many."""
-
-    def started(self, run: Run, update: int, total: int | None) -> None:
-        """Training goes on from `update`; `total` is None where the budget is one of time."""
-
-    def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
-        """A compiled call has ended; `seconds` of training so far, and the latest line of metrics."""
-
-    def logged(self, line: dict[str, Any]) -> None:
-        """A line of metrics has been written."""
-
-    def warned(self, message: str) -> None:
-        """Something that a person should know."""
-        warnings.warn(message, stacklevel=2)
 
 
 def train(config: RunConfig, output: str | Path | None = None, observer: Observer | None = None) -> Run:

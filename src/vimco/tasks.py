@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 from vimco import runs, session, workers
 from vimco.config import RunConfig
 from vimco.errors import UsageError
+from vimco.observer import Observer
 from vimco.results import EVALUATION_SEED, Result, chosen, collected
 from vimco.runs import Weights
-from vimco.session import Observer
 from vimco.studies import digest, distinct_cells, label, run_name
 
 

@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.text import Text
 
 from vimco.data import Progress as DownloadHook
+from vimco.observer import Observer
 from vimco.runs import Run
-from vimco.session import Observer
 
 # Without markup and emoji codes: a path is printed as it is.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
