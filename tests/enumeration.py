@@ -58,7 +58,16 @@ class Toy:
     def samples(self, K: int) -> ImportanceSamples:
         """Every set of K samples, along the example axis."""
         numbers = self.sets(K)
-        return ImportanceSamples(jnp.asarray(self.log_joint[numbers]), jnp.asarray(self.log_proposal[numbers]))
+        return ImportanceSamples(
+            jnp.asarray(self.log_joint[numbers]),
+            jnp.asarray(self.log_proposal[numbers]),
+            proposal_is_prior=self.proposal_is_prior,
+        )
+
+    @property
+    def proposal_is_prior(self) -> bool:
+        """Whether the samples come from the model's own prior."""
+        return isinstance(self.model, SigmoidBeliefNetwork) and self.model.proposal is None
 
     def probabilities(self, K: int) -> np.ndarray:
         """Π_k Q(h^k | x) of every set."""
@@ -100,6 +109,19 @@ class Toy:
     def of_proposal(self, vector: np.ndarray) -> np.ndarray:
         """The part of a gradient that belongs to the proposal of an SBN."""
         return ravel_pytree(self.unravel(jnp.asarray(vector)).proposal)[0]
+
+    def of_prior(self, vector: np.ndarray) -> np.ndarray:
+        """The part of a gradient that belongs to P(h | c)."""
+        return ravel_pytree(self.unravel(jnp.asarray(vector)).prior)[0]
+
+    def of_likelihood(self, vector: np.ndarray) -> np.ndarray:
+        """The part of a gradient that belongs to P(x | h)."""
+        return ravel_pytree(self.unravel(jnp.asarray(vector)).likelihood)[0]
+
+    def blocks(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """The parts of a gradient that a rule of learning may scale by themselves."""
+        parts = {"prior": self.of_prior(vector), "likelihood": self.of_likelihood(vector)}
+        return parts if self.proposal_is_prior else parts | {"proposal": self.of_proposal(vector)}
 
     def of_model(self, vector: np.ndarray) -> np.ndarray:
         """The part of a gradient that belongs to P(x, h | c)."""

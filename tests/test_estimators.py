@@ -129,8 +129,13 @@ def test_two_arrays_are_all_that_vimco_needs():
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_examples_are_independent(name):
-    """No estimator mixes examples, and no mean is taken: new values in all columns but one leave that one alone."""
+    """No estimator mixes examples, and no mean is taken: new values in all columns but one leave that one alone.
+
+    NVIL's normaliser is one for the whole batch, so it is switched off.
+    """
     estimator = named_estimator(name, jax.random.key(0), MEAN)
+    if isinstance(estimator, NVIL):
+        estimator = NVIL(estimator.input_baseline, variance_normalisation=False)
     batch, dreams = batch_of(4), jnp.arange(-4.0, 0.0)
     one, other = (samples_of(3, 4, seed, log_proposal_of_dreams=dreams + seed) for seed in (0, 1))
     changed = jax.tree.map(lambda a, b: jnp.asarray(np.concatenate([a[..., :1], b[..., 1:]], axis=-1)), one, other)
@@ -148,41 +153,71 @@ def test_signal_magnitude_is_the_root_mean_square():
 
 
 class TestNVIL:
-    """(L̂ − b(x) − c) / max(1, √v) in the first term of Eq. 8, and nothing but 1 in the second."""
+    """The coefficient of ∇ log Q(h^j) is (L̂ − b(x) − c − w̃_j) / max(1, √v), that of ∇ log P(x, h^j) is w̃_j."""
 
     samples, batch = samples_of(3, 4), batch_of(4)
-
-    def first_term(self, estimator):
-        """The factor of log Q in the score term: without the −w̃ of the second term, whose w̃ log P has."""
-        return gradient(estimator, self.samples, self.batch).log_proposal + normalized_weights(self.samples.log_weights)
 
     @pytest.mark.parametrize("network", [None, trained_network()], ids=["", "input"])
     @pytest.mark.parametrize("constant", [False, True])
     @pytest.mark.parametrize("normalised", [False, True])
     def test_three_switches(self, network, constant, normalised):
-        estimator = NVIL(network, moments_of(-70.0, 9.0), constant, normalised)
+        estimator = NVIL(network, moments_of(-70.0, 9.0), constant, normalised, scale_sees_batch=False)
         estimate = estimate_of(estimator, self.samples, self.batch)
         b = 0 if network is None else np.asarray(network(self.batch))
         centred = np.asarray(estimate.bound) - b - (-70.0 if constant else 0)
-        expected = np.broadcast_to(centred / (3.0 if normalised else 1.0), (3, 4))
-        np.testing.assert_allclose(self.first_term(estimator), expected, rtol=1e-5)
+        weights = normalized_weights(np.asarray(self.samples.log_joint) - np.asarray(self.samples.log_proposal))
+        slopes = gradient(estimator, self.samples, self.batch)
+        np.testing.assert_allclose(slopes.log_proposal, (centred - weights) / (3.0 if normalised else 1.0), rtol=2e-5)
+        np.testing.assert_allclose(slopes.log_joint, weights, atol=1e-5)
         # What supplement C plots is before the normalisation.
         np.testing.assert_allclose(estimate.learning_signal, np.broadcast_to(centred, (3, 4)), rtol=1e-5)
-        np.testing.assert_allclose(
-            gradient(estimator, self.samples, self.batch).log_joint,
-            normalized_weights(np.asarray(self.samples.log_joint) - np.asarray(self.samples.log_proposal)),
-            atol=1e-5,
-        )
 
     def test_small_signals_are_not_magnified(self):
-        expected = self.first_term(NVIL(None, moments_of(-70.0, 0.0), variance_normalisation=False))
-        np.testing.assert_array_equal(self.first_term(NVIL(None, moments_of(-70.0, 0.25))), expected)
+        plain = gradient(NVIL(None, moments_of(-70.0, 0.0), variance_normalisation=False), self.samples)
+        small = gradient(NVIL(None, moments_of(-70.0, 0.25), scale_sees_batch=False), self.samples)
+        np.testing.assert_array_equal(small.log_proposal, plain.log_proposal)
+
+    def test_normaliser_with_the_prior_or_shared_parameters(self):
+        """(L̂ − c) / s for the prior, whose log f holds no log Q; everything by s where nothing can be told apart."""
+        estimator = NVIL(None, moments_of(-70.0, 9.0), scale_sees_batch=False)
+        weights = np.asarray(normalized_weights(self.samples.log_weights))
+        centred = np.asarray(estimate_of(estimator, self.samples).bound) + 70.0
+        prior = gradient(estimator, samples_of(3, 4, proposal_is_prior=True))
+        np.testing.assert_allclose(prior.log_proposal + weights, np.broadcast_to(centred / 3, (3, 4)), rtol=2e-5)
+        np.testing.assert_allclose(prior.log_joint, weights, atol=1e-5)
+        log_score = jnp.zeros((3, 4))
+        for samples in (samples_of(3, 4, shared_parameters=True), samples_of(3, 4, log_score=log_score)):
+            slopes = gradient(estimator, samples)
+            np.testing.assert_allclose(slopes.log_joint, weights / 3, atol=1e-5)
+            scored = slopes.log_proposal + weights / 3 if samples.log_score is None else slopes.log_score
+            np.testing.assert_allclose(scored, np.broadcast_to(centred / 3, (3, 4)), rtol=2e-5)
+
+    def test_any_f_is_scaled_as_a_whole(self):
+        """`from_weights` cannot know whether f and Q share parameters; with the prior's flag it need not."""
+        weights, log_q = jnp.zeros((2, 3)), jnp.zeros((2, 3))
+        assert ImportanceSamples.from_weights(weights, log_q).shared_parameters
+        assert not ImportanceSamples.from_weights(weights, log_q, proposal_is_prior=True).shared_parameters
+
+    @pytest.mark.parametrize(("sees_batch", "limit"), [(True, 12.0), (False, 400.0)])
+    def test_one_catastrophic_sample_takes_a_bounded_step(self, sees_batch, limit):
+        """Ordinary batches of 24, then a signal of −3,000. Once it is seen: at most B / √(0.2 (B − 1)) = 11.2."""
+        estimator = NVIL(None, scale_sees_batch=sees_batch)
+        for seed in range(6):
+            estimator = estimator.updated(estimate_of(estimator, samples_of(1, 24, seed)))
+        bad = samples_of(1, 24, 7)
+        bad = eqx.tree_at(lambda s: s.log_joint, bad, bad.log_joint.at[0, 5].add(-3000.0))
+        slopes = gradient(estimator, bad).log_proposal
+        assert np.all(np.isfinite(slopes))
+        assert np.abs(slopes).max() < limit if sees_batch else np.abs(slopes).max() > limit
+        assert float(np.mean(np.abs(np.delete(slopes[0], 5)))) < 5
 
     def test_all_is_switched_on_at_first(self):
         estimator = named_estimator("nvil", jax.random.key(0), MEAN)
         assert isinstance(estimator, NVIL)
         assert estimator.constant_baseline
         assert estimator.variance_normalisation
+        assert estimator.scale_sees_batch
+        assert not estimator.centred_weights
         assert estimator.input_baseline.hidden_weight.shape == (3, 100)
         assert estimator.moments.decay == 0.8
 

@@ -8,6 +8,7 @@ trapezoidal rule is spectrally accurate for smooth integrands that have died out
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from jax.scipy.stats import norm
 
 from vimco import NVIL, RWS, VIMCO, ImportanceSamples, LearnedVIMCO, Naive, UsageError, left_out
+from vimco.estimators import RunningMoments
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -71,7 +73,12 @@ def expected_surrogate(p, estimator, K):
     return jax.lax.stop_gradient(probability) @ estimator(samples).surrogate
 
 
-ESTIMATORS = {"naive": Naive(), "vimco": VIMCO(), "leave-one-out": VIMCO(left_out), "nvil": NVIL()}
+ESTIMATORS = {
+    "naive": Naive(),
+    "vimco": VIMCO(),
+    "leave-one-out": VIMCO(left_out),
+    "nvil": NVIL(scale_sees_batch=False),
+}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -82,6 +89,16 @@ def test_one_surrogate_gives_both_gradients(name):
     for a, e in zip(jax.tree.leaves(expected), jax.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(a, e, rtol=0, atol=1e-11)
         assert np.all(np.abs(e) > 1e-4)
+
+
+def test_normaliser_of_nvil_scales_the_whole_gradient():
+    """Reparameterised latents share parameters with P: nothing but the whole surrogate may be divided by s = 9."""
+    moments = eqx.tree_at(lambda m: (m.mean, m.variance), RunningMoments(), (jnp.array(-1.2), jnp.array(81.0)))
+    exact = jax.jit(jax.grad(exact_bound), static_argnums=1)(parameters(), 2)
+    nvil = NVIL(None, moments, scale_sees_batch=False)
+    expected = jax.jit(jax.grad(lambda p: expected_surrogate(p, nvil, 2)))(parameters())
+    for a, e in zip(jax.tree.leaves(expected), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(9 * a, e, rtol=0, atol=1e-10)
 
 
 def test_learned_baseline_at_one_sample():

@@ -14,6 +14,7 @@ from vimco.config import RunConfig
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS, VIMCO
+from vimco.evaluation import evaluate
 from vimco.experiment import Experiment, Purpose, key_for
 from vimco.parameters import partition
 from vimco.samples import Batch
@@ -231,3 +232,13 @@ def test_the_loop_does_not_know_the_estimator(name):
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(UsageError, match="--batch-size 601 is more than the 600 training examples"):
         experiment(batch_size=601)
+
+
+def test_nvil_learns_with_many_samples():
+    """K = 10, 500 updates: −25.7 nats. With the normaliser on one term of the gradient alone it was at −29.5."""
+    this = experiment(estimator="nvil", num_samples=10, layers=(10, 20), averaging=None)
+    trainer, examples, state = this.trainer, this.examples("train"), this.initial_state()
+    for epoch in range(20):
+        state = trainer.advanced(state, examples, trainer.epoch_order(examples, epoch), 25)
+    evaluation = evaluate(state.model, this.examples("validation"), jax.random.key(0), num_samples=10)
+    assert float(np.mean(evaluation.bound)) > -27.5

@@ -23,7 +23,8 @@ def toy() -> Toy:
 
 def with_baseline(b: float) -> NVIL:
     """Eq. 8 with a constant baseline that somebody has told it."""
-    return NVIL(None, eqx.tree_at(lambda m: m.mean, RunningMoments(), jnp.array(b)))
+    moments = eqx.tree_at(lambda m: m.mean, RunningMoments(), jnp.array(b))
+    return NVIL(None, moments, variance_normalisation=False)
 
 
 def ideal_baseline(toy: Toy, K: int) -> float:

@@ -55,8 +55,11 @@ class ImportanceSamples(eqx.Module):
     log_score: Float[AnyArray, "K *B"] | None = None
     # log Q(h | x, c) at dreams (x, h) ~ P(x, h | c), for the sleep update (Eq. 12) alone.
     log_proposal_of_dreams: Float[AnyArray, "*B"] | None = None
-    # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too.
+    # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too:
+    # log f does not contain log Q.
     proposal_is_prior: bool = eqx.field(static=True, default=False)
+    # True where P and Q have parameters in common (a shared network, say), or where f is not P / Q.
+    shared_parameters: bool = eqx.field(static=True, default=False)
 
     @classmethod
     def from_weights(
@@ -67,8 +70,17 @@ class ImportanceSamples(eqx.Module):
         *,
         proposal_is_prior: bool = False,
     ) -> "ImportanceSamples":
-        """The record for any f: `log_weights` is log f(x, h^k), and `log_proposal` the log Q it was sampled from."""
-        return cls(log_weights + log_proposal, log_proposal, log_score, proposal_is_prior=proposal_is_prior)
+        """The record for any f: `log_weights` is log f(x, h^k), and `log_proposal` the log Q it was sampled from.
+
+        Where log f and log Q share parameters, nobody but the caller knows, so `shared_parameters` is set.
+        """
+        return cls(
+            log_weights + log_proposal,
+            log_proposal,
+            log_score,
+            proposal_is_prior=proposal_is_prior,
+            shared_parameters=not proposal_is_prior,
+        )
 
     @property
     def log_weights(self) -> Float[AnyArray, "K *B"]:

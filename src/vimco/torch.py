@@ -7,6 +7,7 @@ Signals and estimators are those of the core, which take PyTorch tensors as they
 any shape behind the sample axis. What has parameters of its own, a learned baseline, is a `torch.nn.Module` here.
 """
 
+import dataclasses
 from typing import Any
 
 from jaxtyping import Float
@@ -22,7 +23,9 @@ except ModuleNotFoundError as error:
 from vimco.bridges import check_estimator
 from vimco.errors import UsageError
 from vimco.estimators import RWS, VIMCO, Estimator, Naive
+from vimco.estimators.baselines import moments_after
 from vimco.estimators.estimator import score_term, weight_term
+from vimco.estimators.nvil import nvil_estimate
 from vimco.samples import Estimate, ImportanceSamples
 from vimco.signals import (
     arithmetic_mean_of_others,
@@ -132,20 +135,9 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def observe(self, residual: Float[Tensor, "..."]) -> None:
-        """Takes one more batch in.
-
-        Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
-        """
-        residual = residual[torch.isfinite(residual)]
-        if residual.numel() == 0:
-            return
-        variance = residual.var(correction=0)
-        if not torch.isfinite(variance):
-            return
-        keep = torch.clamp(self.count / (self.count + 1), max=self.decay)
-        self.mean.copy_(keep * self.mean + (1 - keep) * residual.mean())
-        self.variance.copy_(keep * self.variance + (1 - keep) * variance)
-        self.count.add_(1)
+        """Take one more batch in, as `vimco.estimators.RunningMoments.updated` does."""
+        for buffer, value in zip((self.mean, self.variance, self.count), moments_after(self, residual), strict=True):
+            buffer.copy_(value)
 
 
 class _LearnedBaseline(nn.Module):
@@ -176,12 +168,13 @@ class NVIL(_LearnedBaseline):
     """Eq. 8: L̂ − b(x) − b multiplies every score; then variance normalisation. Any K ≥ 1.
 
     `network` maps the observation to b(x), of shape (*B): a `BaselineNetwork`, or a module of your own; hand its
-    parameters to the optimizer. With r = L̂ − b(x), and c and v the running mean and variance of r, the signal is
-    (r − c) / max(1, √v). Exactly unbiased while max(1, √v) is 1.
+    parameters to the optimizer. The options, and which parameters the normaliser scales, are those of `vimco.NVIL`.
+    Say `proposal_is_prior=True` where the samples come from the model's own prior, and `shared_parameters=True` where P
+    and Q have parameters in common.
 
-    In training mode each call updates c and v, after it has used them: a baseline that had seen the current samples
-    would be a bias. Call it once under `torch.no_grad()` before training, for else the first signals are as large as
-    the bound.
+    In training mode each call updates the running moments. The mean is used before it has seen the current samples,
+    since a baseline that had seen them would be a bias. Call it once under `torch.no_grad()` before training, for else
+    the first signals are as large as the bound.
     """
 
     def __init__(
@@ -190,11 +183,17 @@ class NVIL(_LearnedBaseline):
         *,
         constant_baseline: bool = True,
         variance_normalisation: bool = True,
+        scale_sees_batch: bool = True,
+        centred_weights: bool = False,
         decay: float = 0.8,
     ):
         super().__init__(network, decay)
-        self.constant_baseline = constant_baseline
-        self.variance_normalisation = variance_normalisation
+        self.options = {
+            "constant_baseline": constant_baseline,
+            "variance_normalisation": variance_normalisation,
+            "scale_sees_batch": scale_sees_batch,
+            "centred_weights": centred_weights,
+        }
 
     def forward(
         self,
@@ -203,27 +202,20 @@ class NVIL(_LearnedBaseline):
         observation: Any = None,
         *,
         log_score: Tensor | None = None,
+        proposal_is_prior: bool = False,
+        shared_parameters: bool = False,
     ) -> Estimate:
-        """The estimate; `observation` is needed with a network."""
-        samples = _samples(log_joint, log_proposal, log_score)
-        log_weights = samples.log_weights.detach()
-        bound = multi_sample_bound(log_weights)
-        residual = bound - self._prediction(observation, log_weights)
-        centred = residual - self.moments.mean if self.constant_baseline else residual
-        centred = torch.where(torch.isfinite(bound), centred, 0.0)  # all f zero: nothing to learn from
-
-        signal = centred.detach().expand(log_weights.shape)
-        scale = self.moments.variance.sqrt().clamp(min=1.0) if self.variance_normalisation else 1.0
-        of_samples = score_term(signal / scale, samples) + weight_term(log_weights, samples)
-        if self.training:
-            self.moments.observe(residual.detach())
-        return Estimate(
-            of_samples - centred**2 if self.network is not None else of_samples,
-            bound,
-            signal,
-            effective_sample_size(log_weights),
-            residual.detach(),
+        """Return the estimate; `observation` is needed with a network."""
+        samples = dataclasses.replace(
+            _samples(log_joint, log_proposal, log_score),
+            proposal_is_prior=proposal_is_prior,
+            shared_parameters=shared_parameters,
         )
+        prediction = None if self.network is None else self._prediction(observation, samples.log_weights)
+        estimate = nvil_estimate(samples, prediction, self.moments, **self.options)
+        if self.training:
+            self.moments.observe(estimate.residual)
+        return estimate
 
 
 class LearnedVIMCO(_LearnedBaseline):

@@ -264,11 +264,32 @@ def test_learned_baselines_are_unbiased(kind, K):
     """Any baseline is, while NVIL's normaliser is 1: its variance is set small, its mean anywhere."""
     params = toy_parameters()
     log_joint, log_q = toy_samples(params, K)
-    estimator = kind().double().eval()
+    options = {"scale_sees_batch": False} if kind is vimco.torch.NVIL else {}
+    estimator = kind(**options).double().eval()
     estimator.moments.mean.fill_(-3.7)
     estimate = estimator(log_joint, log_q)
     expected = gradients(-(log_q.sum(0).exp().detach() * estimate.surrogate).sum(), params)
     assert_close(expected, exact_gradient(params, log_joint - log_q, log_q))
+
+
+@pytest.mark.parametrize("options", [{}, {"centred_weights": True}], ids=["", "centred"])
+@pytest.mark.parametrize("K", [1, 2])
+def test_normaliser_of_nvil_scales_the_whole_coefficient(options, K):
+    """At s = 9: nine times the proposal's part is the exact gradient, the model's part is exact as it is."""
+    params = toy_parameters()
+    log_joint, log_q = toy_samples(params, K)
+    estimator = vimco.torch.NVIL(scale_sees_batch=False, **options).double().eval()
+    estimator.moments.mean.fill_(-3.7)
+    estimator.moments.variance.fill_(81.0)
+
+    def mean_update(**shared):
+        estimate = estimator(log_joint, log_q, **shared)
+        return gradients(-(log_q.sum(0).exp().detach() * estimate.surrogate).sum(), params)
+
+    exact = exact_gradient(params, log_joint - log_q, log_q)
+    whole, parts = mean_update(shared_parameters=True), mean_update()
+    assert_close({name: 9 * value for name, value in whole.items()}, exact)
+    assert_close(parts | {"proposal": 9 * parts["proposal"]}, exact)
 
 
 def test_a_baseline_is_used_before_it_is_updated():

@@ -1,14 +1,17 @@
 """Learned baselines: a small network of the data, and running moments of what it leaves over."""
 
+from typing import Any, Protocol, runtime_checkable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from array_api_compat import array_namespace
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.parameters import Buffer, Centre
-from vimco.samples import Batch
+from vimco.samples import AnyArray, Batch
 
 
 class BaselineNetwork(eqx.Module):
@@ -57,20 +60,38 @@ class RunningMoments(Buffer):
         self.decay = decay
 
     def updated(self, residual: Float[Array, "..."]) -> "RunningMoments":
-        """The moments after one more batch.
+        """Return the moments after one more batch."""
+        after = moments_after(self, stop_gradient(residual))
+        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, after)
 
-        Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
-        """
-        residual = stop_gradient(residual)
-        finite = jnp.isfinite(residual)
-        number = jnp.maximum(jnp.sum(finite), 1)
-        mean = jnp.sum(jnp.where(finite, residual, 0.0)) / number
-        variance = jnp.sum(jnp.where(finite, residual - mean, 0.0) ** 2) / number
-        is_usable = jnp.any(finite) & jnp.isfinite(variance)
-        keep = jnp.minimum(self.decay, self.count / (self.count + 1))
 
-        def moved(old: Float[Array, ""], new: Float[Array, ""]) -> Float[Array, ""]:
-            return jnp.where(is_usable, keep * old + (1 - keep) * new, old).astype(old.dtype)
+@runtime_checkable  # for beartype, in the tests
+class Moments(Protocol):
+    """Running moments of any array library: `RunningMoments`, or its PyTorch twin."""
 
-        moments = (moved(self.mean, mean), moved(self.variance, variance), self.count + is_usable)
-        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, moments)
+    mean: Any
+    variance: Any
+    count: Any
+    decay: float
+
+
+def moments_after(moments: Moments, residual: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Return mean, variance and count after one more batch of residuals, which weighs max(1 / count, 1 − decay).
+
+    Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
+    """
+    xp = array_namespace(residual)
+    is_finite = xp.isfinite(residual)
+    number = xp.sum(xp.astype(is_finite, residual.dtype))
+    divisor = xp.where(number > 0, number, 1.0)
+    mean = xp.sum(xp.where(is_finite, residual, 0.0)) / divisor
+    variance = xp.sum(xp.where(is_finite, residual - mean, 0.0) ** 2) / divisor
+    is_usable = (number > 0) & xp.isfinite(variance)
+    plain = moments.count / (moments.count + 1)
+    keep = xp.where(plain < moments.decay, plain, moments.decay)
+
+    def moved(old: AnyArray, new: AnyArray) -> AnyArray:
+        return xp.astype(xp.where(is_usable, keep * old + (1 - keep) * new, old), old.dtype)
+
+    count = moments.count + xp.astype(is_usable, moments.count.dtype)
+    return moved(moments.mean, mean), moved(moments.variance, variance), count

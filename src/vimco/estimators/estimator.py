@@ -1,6 +1,7 @@
 """The seam: an estimator maps importance samples to an estimate of the gradient of the bound."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 from array_api_compat import array_namespace, is_torch_array
@@ -12,7 +13,13 @@ from vimco.signals import normalized_weights
 
 
 class Estimator(eqx.Module):
-    """An estimator of ∇L^K. `jax.grad` of its `surrogate` is the estimate, and all that a training loop knows."""
+    """An estimator of ∇L^K. `jax.grad` of its `surrogate` is the estimate, and all that a training loop knows.
+
+    `ascends` names what the mean update ascends, in every block of parameters and whatever state the estimator carries:
+    the bound L^K of the samples that it is given, unless a class says otherwise. Tests hold it, by enumeration.
+    """
+
+    ascends: ClassVar[str] = "L^K"
 
     @abc.abstractmethod
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:

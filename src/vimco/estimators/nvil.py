@@ -2,20 +2,34 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from array_api_compat import array_namespace
 
-from vimco.estimators.baselines import BaselineNetwork, RunningMoments
-from vimco.estimators.estimator import Estimator, score_term, weight_term
-from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound
+from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, moments_after
+from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights
 
 
 class NVIL(Estimator):
     """Eq. 8: L̂ − b(x) − b multiplies every score; then variance normalisation. Any K ≥ 1.
 
-    With r = L̂ − b(x), and c and v the running mean and variance of r, the signal is (r − c) / max(1, √v). The network
-    b(x) learns from (r − c)² and from nothing else. Exactly unbiased while max(1, √v) is 1: the normaliser scales the
-    first term of Eq. 8 but not the second. c and v are used before they see the current samples.
+    With r = L̂ − b(x), and c and v the running mean and variance of r, the centred signal is r − c and the normaliser
+    s = max(1, √v). Its mean update is ∇L^K with a positive scale for each block of parameters:
+
+    - a learned proposal: the *whole* coefficient of ∇ log Q(h^j), r − c − w̃_j, is divided by s. Dividing r − c alone
+      would add −(1 − 1/s) Σ_j w̃_j ∇ log Q(h^j), minus a wake update, which drives Q away from the posterior. The
+      model's part stays Σ_j w̃_j ∇ log P(x, h^j);
+    - the prior as proposal: its parameters have the coefficient (r − c) / s, since log f does not contain log Q; the
+      likelihood's part stays as it is;
+    - `log_score` is given, or P and Q share parameters: the whole surrogate is divided by s. There is no block that
+      could be scaled by itself.
+
+    c is used before it sees the current samples: a baseline that has seen them is a bias. v is used after it has seen
+    the batch, as in the original, so that a sample whose log f lies thousands of nats below the rest is divided by its
+    own size; `scale_sees_batch=False` uses it before. The network b(x) learns from (r − c)² and from nothing else.
+
+    `centred_weights` puts w̃_j − 1/K in place of w̃_j in the coefficient of a score. The mean stays, since a score has
+    mean zero, and the variance falls.
 
     Start c and v with one draw that is not used for learning, `estimator.updated(estimator(samples, batch))`: from
     c = 0 the first signals are as large as the bound.
@@ -25,25 +39,68 @@ class NVIL(Estimator):
     moments: RunningMoments = eqx.field(default_factory=RunningMoments)
     constant_baseline: bool = eqx.field(static=True, default=True)  # b = c
     variance_normalisation: bool = eqx.field(static=True, default=True)
+    scale_sees_batch: bool = eqx.field(static=True, default=True)
+    centred_weights: bool = eqx.field(static=True, default=False)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate; `batch` is needed with an input-dependent baseline."""
-        log_weights = stop_gradient(samples.log_weights)
-        bound = multi_sample_bound(log_weights)
-        residual = bound
-        if self.input_baseline is not None:
-            residual = residual - self.input_baseline(batch)
-        centred = residual - self.moments.mean if self.constant_baseline else residual
-        centred = jnp.where(jnp.isfinite(bound), centred, 0.0)  # all f zero: nothing to learn from
-
-        signal = jnp.broadcast_to(stop_gradient(centred), log_weights.shape)
-        scale = jnp.maximum(1.0, jnp.sqrt(self.moments.variance)) if self.variance_normalisation else 1.0
-        surrogate = score_term(signal / scale, samples) + weight_term(log_weights, samples)
-        if self.input_baseline is not None:
-            surrogate = surrogate - centred**2
-        return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), stop_gradient(residual))
+        """Return the estimate; `batch` is needed with an input-dependent baseline."""
+        prediction = None if self.input_baseline is None else self.input_baseline(batch)
+        return nvil_estimate(
+            samples,
+            prediction,
+            self.moments,
+            constant_baseline=self.constant_baseline,
+            variance_normalisation=self.variance_normalisation,
+            scale_sees_batch=self.scale_sees_batch,
+            centred_weights=self.centred_weights,
+        )
 
     def updated(self, estimate: Estimate) -> "NVIL":
-        """NVIL whose running moments have seen this estimate."""
+        """Return NVIL whose running moments have seen this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
-        return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(estimate.residual))
+        return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(jnp.asarray(estimate.residual)))
+
+
+def nvil_estimate(
+    samples: ImportanceSamples,
+    prediction: AnyArray | None,
+    moments: Moments,
+    *,
+    constant_baseline: bool = True,
+    variance_normalisation: bool = True,
+    scale_sees_batch: bool = True,
+    centred_weights: bool = False,
+) -> Estimate:
+    """Return the estimate from samples, the network's b(x) of shape (*B) and running moments, in any array library."""
+    log_weights = held_constant(samples.log_weights)
+    xp = array_namespace(log_weights)
+    bound = multi_sample_bound(log_weights)
+    residual = bound if prediction is None else bound - prediction
+    centred = residual - moments.mean if constant_baseline else residual
+    centred = xp.where(xp.isfinite(bound), centred, 0.0)  # all f zero: nothing to learn from
+    signal = xp.broadcast_to(held_constant(centred), log_weights.shape)
+
+    scale: AnyArray | float = 1.0
+    if variance_normalisation:
+        variance = moments_after(moments, held_constant(residual))[1] if scale_sees_batch else moments.variance
+        deviation = xp.sqrt(variance)
+        scale = xp.where(deviation > 1.0, deviation, 1.0)
+    surrogate = normalized_surrogate(signal, scale, log_weights, samples, centred_weights)
+    if prediction is not None:
+        surrogate = surrogate - centred**2
+    return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), held_constant(residual))
+
+
+def normalized_surrogate(
+    signal: AnyArray, scale: AnyArray | float, log_weights: AnyArray, samples: ImportanceSamples, centred_weights: bool
+) -> AnyArray:
+    """Return the surrogate of Eq. 8 with a normaliser that scales whole blocks of parameters (see `NVIL`)."""
+    if centred_weights:
+        signal = signal + 1 / samples.num_samples
+    if samples.log_score is not None or (samples.shared_parameters and not samples.proposal_is_prior):
+        return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
+    coefficient = signal / scale
+    if not samples.proposal_is_prior:
+        # The second term holds −w̃; with this the sum is (signal − w̃) / scale.
+        coefficient = coefficient + (1 - 1 / scale) * normalized_weights(log_weights)
+    return score_term(coefficient, samples) + weight_term(log_weights, samples)

@@ -1,5 +1,7 @@
 """Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from array_api_compat import array_namespace
 from jaxtyping import Float
@@ -16,6 +18,8 @@ class RWS(Estimator):
     The proposal's update is not an estimate of ∇L^K: wake is a biased estimate of −∇KL(P(h|x) ‖ Q(h|x)), whose bias
     falls with K. `RWS(wake=False, sleep=True)` with K = 1 is the plain wake-sleep algorithm.
     """
+
+    ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
 
     wake: bool = eqx.field(static=True, default=True)
     sleep: bool = eqx.field(static=True, default=False)
