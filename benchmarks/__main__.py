@@ -19,9 +19,9 @@ from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, updates
 from benchmarks.timing import Timing, alternating
-from vimco.config import RunConfig
 from vimco.estimators import ESTIMATORS
-from vimco.evaluation import BLOCK, ROWS
+from vimco.runs.config import RunConfig
+from vimco.training.evaluation import BLOCK, ROWS
 
 TASKS = ("generative", "structured")
 Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start"]

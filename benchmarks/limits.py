@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vimco.training import COMPILER_OPTIONS
+from vimco.training.loop import COMPILER_OPTIONS
 
 
 class Product(NamedTuple):

@@ -12,9 +12,9 @@ import optax
 from jax.nn import logsumexp, sigmoid, softplus
 
 from benchmarks.subjects import examples
-from vimco.adam import adam
-from vimco.models.bernoulli import log_bernoulli, sample_bernoulli
-from vimco.training import COMPILER_OPTIONS
+from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
+from vimco.training.loop import COMPILER_OPTIONS
+from vimco.training.optimizer import adam
 
 
 def plain_updates(K: int, batch: int, width: int, repeats: int) -> Callable[[], None]:

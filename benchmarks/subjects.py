@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import vimco
-from vimco.evaluation import evaluate
-from vimco.experiment import optimizer
+from vimco.runs.experiment import optimizer
 from vimco.samples import Examples
-from vimco.training import Trainer
+from vimco.training.evaluation import evaluate
+from vimco.training.loop import Trainer
 
 
 def examples(task: str, number: int = 50_000) -> Examples:

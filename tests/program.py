@@ -11,9 +11,9 @@ from pathlib import Path
 
 import jax
 
-from vimco import records, runs, session
-from vimco.checkpoints import read_arrays
-from vimco.config import RunConfig
+from vimco.runs import directory, session, store
+from vimco.runs.config import RunConfig
+from vimco.runs.store import read_arrays
 
 PROGRAM = Path(sys.executable).with_name("vimco")  # as it was installed
 TIMING = ("updates_per_second", "seconds")
@@ -76,7 +76,7 @@ def stopped_run(config, path, update):
     raise AssertionError("the run came to its end")
 
 
-def arrays(path, name=runs.CHECKPOINT):
+def arrays(path, name=directory.CHECKPOINT):
     return read_arrays(Path(path) / name)[0]
 
 
@@ -94,11 +94,11 @@ def without_timing(lines):
 
 def assert_same_outcome(path, reference):
     """The same parameters, training state, best models and metrics, but for how long it took."""
-    for name in (runs.CHECKPOINT, *runs.BEST.values()):
+    for name in (directory.CHECKPOINT, *directory.BEST.values()):
         assert (path / name).exists() == (reference / name).exists(), name
         if (path / name).exists():
             assert_same_arrays(arrays(path, name), arrays(reference, name))
-    run, other = runs.load(path), runs.load(reference)
+    run, other = directory.load(path), directory.load(reference)
     assert without_timing(run.metrics()) == without_timing(other.metrics())
     for name in ("updates", "best", "best_average"):
         assert run.summary()[name] == other.summary()[name]
@@ -158,6 +158,6 @@ def finished(process):
 
 def wait_for_update(process, path, update):
     """Until the metrics have come to an update. Polls, and gives up if the program has ended."""
-    while not any(line["update"] >= update for line in records.read_metrics(path / runs.METRICS)):
+    while not any(line["update"] >= update for line in store.read_metrics(path / directory.METRICS)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

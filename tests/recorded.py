@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vimco.config import RunConfig
-from vimco.figures import figure_bytes, image_grid
-from vimco.studies import run_name
+from vimco.runs.config import RunConfig
+from vimco.runs.figures import figure_bytes, image_grid
+from vimco.studies.study import run_name
 
 ENVIRONMENT = {"python": "3.11", "vimco": "0.1.0", "jaxlib": "0.10.0", "cpu": "a processor", "threads": 1}
 

@@ -13,23 +13,14 @@ SOURCE = Path(__file__).parent.parent / "src" / "vimco"
 
 # A module may import from the lines above its own. A package (a folder) counts as one module, and may import itself.
 LINES = [
-    {"errors", "parameters", "samples", "files", "figures", "interrupts", "workers", "adam"},
+    {"errors", "files", "parameters", "samples"},
     {"signals"},
-    {"estimators", "models"},  # never each other: they meet in ImportanceSamples
-    {"bridges"},
-    {"data", "config", "checkpoints"},
-    {"training", "records"},
-    {"evaluation", "diagnostics", "pictures"},
-    {"experiment"},
+    {"estimators", "models", "data"},  # never each other: estimators and models meet in ImportanceSamples
+    {"bridges", "training"},
     {"runs"},
-    {"drawings", "tensorboard", "observer"},
-    {"session"},
     {"vimco"},  # the package itself: its public names
-    {"studies", "terminal"},
-    {"results"},
-    {"tasks"},
-    {"durations", "execution", "report"},
-    {"cli_studies", "cli_evaluate"},
+    {"studies"},
+    {"report"},
     {"cli"},
 ]
 # Optional, imported by nobody, and on top of the core alone.
@@ -67,6 +58,7 @@ def line_of(module: str) -> int:
 
 
 def test_every_module_has_its_line():
+    assert len(LINES) <= 9
     listed = set().union(*LINES, BRIDGES)
     unknown = set(MODULES) - listed
     assert not unknown, f"give these modules a line in LINES: {sorted(unknown)}"
@@ -103,9 +95,7 @@ def test_no_pickle_no_eval_no_bare_except(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("eval", "exec"), f"line {node.lineno}"
-            assert node.func.id != "print" or module_of(path) in ("cli", "cli_evaluate", "cli_studies", "terminal"), (
-                f"line {node.lineno}"
-            )
+            assert node.func.id != "print" or module_of(path) == "cli", f"line {node.lineno}"
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             assert not {"pickle", "dill", "cloudpickle"} & {name.split(".")[0] for name in names}

@@ -11,11 +11,11 @@ import numpy as np
 import optax
 import pytest
 
-from vimco import config as config_module
-from vimco.config import DEFAULT_UPDATES, EstimatorName, RunConfig
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS
-from vimco.experiment import Purpose, key_for, optimizer
+from vimco.runs import config as config_module
+from vimco.runs.config import DEFAULT_UPDATES, EstimatorName, RunConfig
+from vimco.runs.experiment import Purpose, key_for, optimizer
 
 # The tests check the types of all arguments before the record can. Users have the record alone: this one.
 UncheckedConfig = runpy.run_path(config_module.__file__)["RunConfig"]

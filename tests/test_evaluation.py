@@ -12,9 +12,9 @@ import pytest
 from scipy.special import logsumexp
 
 from vimco.errors import UsageError
-from vimco.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_comparison
 from vimco.models import generative_sbn
 from vimco.samples import Batch, Examples, ImportanceSamples
+from vimco.training.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_comparison
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -12,10 +12,9 @@ import optax
 import pytest
 
 import vimco
-from vimco.adam import adam
 from vimco.errors import UsageError
-from vimco.models import bernoulli
-from vimco.models.bernoulli import (
+from vimco.models.kernels import bernoulli
+from vimco.models.kernels.bernoulli import (
     _cover,
     _exp_of_minus,
     _four_uniforms,
@@ -23,10 +22,12 @@ from vimco.models.bernoulli import (
     log_bernoulli_of_layers,
     sample_bernoulli,
 )
-from vimco.models.layers import BernoulliLayer, with_stored_gradient
-from vimco.models.randomness import fold_in, sample_words, threefry_2x32
+from vimco.models.kernels.products import with_stored_gradient
+from vimco.models.kernels.randomness import fold_in, sample_words, threefry_2x32
+from vimco.models.layers import BernoulliLayer
 from vimco.parameters import partition
-from vimco.training import COMPILER_OPTIONS
+from vimco.training.loop import COMPILER_OPTIONS
+from vimco.training.optimizer import adam
 
 
 @pytest.mark.parametrize(

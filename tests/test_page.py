@@ -7,8 +7,8 @@ from browser import browser_program, open_page
 from recorded import recorded_run
 
 from vimco.report import write_report
-from vimco.report.claims import CLAIMS
 from vimco.studies import STUDIES
+from vimco.studies.paper.claims import CLAIMS
 
 PROGRAM = browser_program()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: install Debian's package to test the page")

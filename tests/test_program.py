@@ -33,12 +33,13 @@ from program import (
     wait_for_update,
 )
 
-from vimco import __version__, cli, figures, pictures, runs, session
-from vimco.config import RunConfig
+from vimco import __version__, cli
 from vimco.data import catalogue, load_dataset
 from vimco.errors import UsageError
-from vimco.evaluation import Evaluation
+from vimco.runs import directory, figures, pictures, session
+from vimco.runs.config import RunConfig
 from vimco.samples import Examples
+from vimco.training.evaluation import Evaluation
 
 REAL_DATA = os.environ.get("VIMCO_DATA")
 LONG = dataclasses.replace(EVERYTHING, updates=3000, log_every=25, validate_every=1000)  # seconds, not milliseconds
@@ -188,19 +189,19 @@ def read_screen(descriptor, screen):
 def test_a_full_disk(folder, reference, tmp_path):
     """By a limit on the size of files: the checkpoint is too large, all else is small."""
     path = shutil.copytree(reference, tmp_path / "run")
-    before = (path / runs.CHECKPOINT).read_bytes()
+    before = (path / directory.CHECKPOINT).read_bytes()
     words = ("train", "--resume", path, "--updates", "3010")
     process = vimco(*words, folder=folder, largest_file=len(before) - 1000)
     status, _, err = finished(process)
     assert status == 2
     assert "checkpoint.safetensors could not be written: File too large. What was there before is intact" in err
     assert "Traceback" not in err
-    assert (path / runs.CHECKPOINT).read_bytes() == before
+    assert (path / directory.CHECKPOINT).read_bytes() == before
     assert not list(path.glob(".*.part"))
 
 
 def test_two_damaged_checkpoints(run, program):
-    for name in (runs.CHECKPOINT, runs.PREVIOUS):
+    for name in (directory.CHECKPOINT, directory.PREVIOUS):
         (run / name).write_bytes(b"")
     status, out, err = program("train", "--resume", run, "--updates", "60")
     assert (status, out) == (2, "")
@@ -209,7 +210,7 @@ def test_two_damaged_checkpoints(run, program):
 
 
 def test_one_damaged_checkpoint(run, program):
-    (run / runs.CHECKPOINT).write_bytes(b"")
+    (run / directory.CHECKPOINT).write_bytes(b"")
     status, _, err = program("train", "--resume", run)
     assert status == 0
     assert err.startswith("Note: ")
@@ -421,11 +422,11 @@ def test_evaluate_in_sentences(program, run):
     status, out, err = program("evaluate", run, "--num-samples", "20")
     assert (status, err) == (0, "")
     assert_plain(out)
-    evaluation = runs.load(run).evaluate(20)
+    evaluation = directory.load(run).evaluate(20)
     assert f"negative log-likelihood {evaluation.negative_log_likelihood:.2f} nats ±" in out
     assert f"± {evaluation.monte_carlo_error:.3f} (Monte Carlo)" in out
     assert "test split, all 200 examples, K = 20, best weights" in out
-    (record,) = runs.load(run).summary()["evaluations"]
+    (record,) = directory.load(run).summary()["evaluations"]
     assert record["negative_log_likelihood"] == evaluation.negative_log_likelihood
     assert "(Monte Carlo error unknown)" in program("evaluate", run, "--num-samples", "1")[1]
 
@@ -436,7 +437,7 @@ def test_evaluate_in_json(program, run):
     )
     assert status == 0
     record = json.loads(out)
-    expected = runs.load(run).evaluate(3, "validation", weights="latest").to_json()
+    expected = directory.load(run).evaluate(3, "validation", weights="latest").to_json()
     assert record == {"run": str(run), "split": "validation", "weights": "latest", **expected}
 
 
@@ -450,7 +451,7 @@ def test_a_note_beside_likelihoods_that_cannot_be_compared(program, run):
 
 
 def test_paired_comparison(program, trained, own_folder):
-    first, second = (runs.load(path).evaluate(20) for path in trained)
+    first, second = (directory.load(path).evaluate(20) for path in trained)
     difference = first.bound - second.bound
     mean, error = difference.mean(), difference.std(ddof=1) / 200**0.5
     words = ("evaluate", *trained, "--num-samples", "20")
@@ -480,7 +481,7 @@ def test_a_result_that_cannot_be_kept_is_still_printed(program, run, monkeypatch
     def refuse(*_):
         raise UsageError("summary.json could not be written: Read-only file system.")
 
-    monkeypatch.setattr(runs, "write_json", refuse)
+    monkeypatch.setattr(directory, "write_json", refuse)
     status, out, err = program("evaluate", run, "--num-samples", "3")
     assert status == 0
     assert "negative log-likelihood" in out
@@ -510,7 +511,7 @@ def test_sample(program, run, own_folder):
 def test_completions(program, structured):
     """Supplement E: originals, then the same top halves with the bottom's probabilities given a draw h ~ P(h|c)."""
     assert program("sample", structured)[0] == 0
-    this = runs.load(structured)
+    this = directory.load(structured)
     model, test = this.model(), this.dataset().test
     examples = Examples(jnp.asarray(test[:, 32:]), jnp.asarray(test[:, :32]))
     key = jax.random.key(0)
@@ -527,7 +528,7 @@ def test_completions(program, structured):
 
 
 def test_samples_and_reconstructions(run):
-    this = runs.load(run)
+    this = directory.load(run)
     examples = Examples(jnp.asarray(this.dataset().test))
     images = pictures.samples_and_reconstructions(this.model(), jax.random.key(0), examples, columns=6, rows=3)
     assert list(images) == ["data", "reconstructions", "samples 1", "samples 2", "samples 3"]

@@ -11,18 +11,23 @@ import tyro
 from recorded import recorded_run
 
 from vimco import cli
-from vimco.config import RunConfig
+from vimco.cli.evaluate import Evaluate
+from vimco.cli.train import Train
 from vimco.errors import UsageError
-from vimco.figures import Curve, panels
-from vimco.report import paper, write_report
+from vimco.report import write_report
 from vimco.report.assembly import report
-from vimco.report.claims import CLAIMS
-from vimco.report.curves import signal_points
-from vimco.report.document import Picture, Table, Text, markdown
-from vimco.report.sections import study_section, title_of_cell
-from vimco.report.tables import generative, short_count
-from vimco.results import chosen, collected, number
-from vimco.studies import STUDIES, Cell, command
+from vimco.report.markdown import markdown
+from vimco.runs.config import RunConfig
+from vimco.runs.figures import Curve, panels
+from vimco.studies import STUDIES, Cell
+from vimco.studies.document import Picture, Table, Text
+from vimco.studies.paper import quoted
+from vimco.studies.paper.claims import CLAIMS
+from vimco.studies.paper.curves import signal_points
+from vimco.studies.paper.sections import study_section, title_of_cell
+from vimco.studies.paper.tables import generative, short_count
+from vimco.studies.results import chosen, collected, number
+from vimco.studies.study import command
 
 UPDATES = 2000
 
@@ -233,9 +238,9 @@ def test_numbers_carry_the_commands_that_repeat_them(tmp_path):
     recorded_run(tmp_path, config, likelihood=92.0)
     text = markdown(report(results_in(tmp_path)))
     train, evaluate = [line for line in text.splitlines() if line.startswith("vimco ")]
-    parsed = tyro.cli(cli.Train, args=shlex.split(train)[2:])
+    parsed = tyro.cli(Train, args=shlex.split(train)[2:])
     assert parsed.config.checked == config
-    assert tyro.cli(cli.Evaluate, args=shlex.split(evaluate)[2:]).num_samples == 1000
+    assert tyro.cli(Evaluate, args=shlex.split(evaluate)[2:]).num_samples == 1000
     assert evaluate.split()[2] == str(parsed.output)
 
 
@@ -284,7 +289,7 @@ def test_an_estimator_without_a_title_keeps_its_name():
 def test_a_command_gives_its_configuration_back(config):
     words = shlex.split(command(config, "somewhere else"))
     assert words[:2] == ["vimco", "train"]
-    parsed = tyro.cli(cli.Train, args=words[2:])
+    parsed = tyro.cli(Train, args=words[2:])
     assert (parsed.config.checked, str(parsed.output)) == (config, "somewhere else")
 
 
@@ -328,7 +333,7 @@ def test_a_claim_about_likelihoods(tmp_path, last, expected):
 
 
 def test_the_paper_keeps_its_own_claims(tmp_path):
-    for (estimator, K), value in paper.TABLE_1.items():
+    for (estimator, K), value in quoted.TABLE_1.items():
         recorded_run(tmp_path, run_of(estimator, K), likelihood=value)
     verdicts = {c.statement: c.check(results_in(tmp_path)).verdict for c in CLAIMS if c.place == "Table 1"}
     assert set(verdicts.values()) == {"seen"}, verdicts
@@ -388,7 +393,7 @@ def test_curves_are_compared_where_all_of_them_have_been(tmp_path):
 
 
 def test_the_paper_has_a_number_for_every_cell_of_its_table():
-    assert {generative(*key) for key in paper.TABLE_1} == set(STUDIES["table-1"].cells)
+    assert {generative(*key) for key in quoted.TABLE_1} == set(STUDIES["table-1"].cells)
 
 
 @pytest.mark.parametrize(("count", "text"), [(200_000, "200k"), (1_500_000, "1.5M"), (2_025, "2,025"), (40, "40")])

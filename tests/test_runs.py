@@ -30,14 +30,14 @@ from program import (
 )
 
 import vimco
-from vimco import drawings, interrupts, records, runs, session
-from vimco.checkpoints import DamagedFileError, read_arrays, write_tree
-from vimco.config import RunConfig
 from vimco.data import load_dataset
 from vimco.errors import UsageError
-from vimco.evaluation import Evaluation
-from vimco.experiment import Experiment, Purpose, key_for, precision
 from vimco.files import replace_file
+from vimco.runs import directory, interrupts, pictures, session, store
+from vimco.runs.config import RunConfig
+from vimco.runs.experiment import Experiment, Purpose, key_for, precision
+from vimco.runs.store import DamagedFileError, read_arrays, write_tree
+from vimco.training.evaluation import Evaluation
 
 SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_every=10, validate_every=20)
 
@@ -50,8 +50,8 @@ def hurry():
 
 def without_pictures(patch):
     """They take longer than the rest of a small run."""
-    patch.setattr(drawings, "draw_curves", lambda run: None)
-    patch.setattr(drawings, "draw_samples", lambda run: None)
+    patch.setattr(pictures, "draw_curves", lambda run: None)
+    patch.setattr(pictures, "draw_samples", lambda run: None)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,9 @@ def stopped(tmp_path_factory):
     """The same, stopped halfway; its previous checkpoint is of an earlier update."""
     run = stopped_run(EVERYTHING, tmp_path_factory.mktemp("runs") / "stopped", 45)
     assert (
-        read_arrays(run.path / runs.PREVIOUS)[1]["update"] < read_arrays(run.path / runs.CHECKPOINT)[1]["update"] < 90
+        read_arrays(run.path / directory.PREVIOUS)[1]["update"]
+        < read_arrays(run.path / directory.CHECKPOINT)[1]["update"]
+        < 90
     )
     return run.path
 
@@ -184,7 +186,7 @@ def test_killed_between_any_two_writes_again_and_again(reference, tmp_path, oper
     while deaths < 60:
         try:
             with killed_at(operations):
-                if (path / runs.CONFIG).exists():
+                if (path / directory.CONFIG).exists():
                     session.resume(path, Recorder())
                 else:
                     session.train(EVERYTHING, path, Recorder())
@@ -197,8 +199,8 @@ def test_killed_between_any_two_writes_again_and_again(reference, tmp_path, oper
 
 def test_metrics_ahead_of_the_checkpoint_are_written_again(reference, halfway):
     """As if killed after lines of metrics, and half a line, but before the checkpoint that goes with them."""
-    (halfway / runs.PREVIOUS).replace(halfway / runs.CHECKPOINT)
-    with (halfway / runs.METRICS).open("a") as file:
+    (halfway / directory.PREVIOUS).replace(halfway / directory.CHECKPOINT)
+    with (halfway / directory.METRICS).open("a") as file:
         file.write('{"update": 70, "train_bound": -1.0}\n{"update": 80, "tr')
     session.resume(halfway, Recorder())
     assert_same_outcome(halfway, reference)
@@ -233,7 +235,7 @@ def test_an_extended_run_is_one_long_run(tmp_path):
         {name: a for name, a in arrays(short.path).items() if not name.startswith("totals")},
         {name: a for name, a in arrays(long.path).items() if not name.startswith("totals")},
     )
-    run = runs.load(short.path)
+    run = directory.load(short.path)
     assert run.config == SMALL
     assert run.summary()["updates"] == 50
     assert [line["update"] for line in run.metrics()] == [10, 20, 30, 35, 40, 50]  # 35 ended a run, so it has a line
@@ -242,7 +244,7 @@ def test_an_extended_run_is_one_long_run(tmp_path):
     assert_same_arrays(arrays(short.path), again)
     with pytest.raises(UsageError, match="has done 50 updates already, more than the 40 asked for"):
         session.resume(short.path, updates=40)
-    assert runs.load(short.path).config == SMALL
+    assert directory.load(short.path).config == SMALL
 
 
 def test_extending_does_not_move_the_horizon_of_a_schedule(tmp_path):
@@ -281,13 +283,13 @@ def test_minutes(tmp_path):
     config = dataclasses.replace(SMALL, updates=None, minutes=0.001, log_every=1000, validate_every=1000)
     run = session.train(config, tmp_path / "run")
     first = run.summary()["updates"]
-    seconds = read_arrays(run.path / runs.CHECKPOINT)[1]["seconds"]
+    seconds = read_arrays(run.path / directory.CHECKPOINT)[1]["seconds"]
     assert first > 0
     assert seconds >= 0.06
     with pytest.raises(UsageError, match="budgets count from the run's beginning"):
         session.resume(run.path, minutes=0.001)
     session.resume(run.path, Recorder(), minutes=seconds / 60 + 0.0005)
-    assert runs.load(run.path).summary()["updates"] > first
+    assert directory.load(run.path).summary()["updates"] > first
 
 
 # Damage
@@ -307,8 +309,8 @@ def damaged(content, how):
 
 @pytest.mark.parametrize("how", ["empty", "cut", "short", "flipped", "longer", "text", "missing"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, how):
-    latest = halfway / runs.CHECKPOINT
-    previous = read_arrays(halfway / runs.PREVIOUS)[1]["update"]
+    latest = halfway / directory.CHECKPOINT
+    previous = read_arrays(halfway / directory.PREVIOUS)[1]["update"]
     if how == "missing":
         latest.unlink()
     else:
@@ -325,14 +327,14 @@ def test_a_damaged_checkpoint_never_becomes_the_previous_one(halfway):
     """Killed at any moment of the first save after the damage, there is still a whole checkpoint."""
     for operation in range(1, 9):
         path = shutil.copytree(halfway, halfway.with_name(f"killed at {operation}"))
-        (path / runs.CHECKPOINT).write_bytes(b"damaged")
+        (path / directory.CHECKPOINT).write_bytes(b"damaged")
         with pytest.raises(Killed), killed_at(operation):
             session.resume(path, Recorder())
-        runs.latest_checkpoint(path)
+        directory.latest_checkpoint(path)
 
 
 def test_two_damaged_checkpoints_are_an_end(halfway):
-    for name in (runs.CHECKPOINT, runs.PREVIOUS):
+    for name in (directory.CHECKPOINT, directory.PREVIOUS):
         (halfway / name).write_bytes((halfway / name).read_bytes()[:-7])
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
     with pytest.raises(UsageError, match=r"(?s)checkpoint\.safetensors.*checkpoint\.previous.*start the run anew"):
@@ -373,7 +375,7 @@ def no_space(*_):
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_full_disk_leaves_what_there_was(reference, halfway, monkeypatch, number):
     """The first, second, ... write of a resumed run fails: configuration, metrics, checkpoint, best model."""
-    checkpoint = (halfway / runs.CHECKPOINT).read_bytes()
+    checkpoint = (halfway / directory.CHECKPOINT).read_bytes()
     calls, fsync = 0, os.fsync
 
     def full(descriptor):
@@ -387,7 +389,7 @@ def test_a_full_disk_leaves_what_there_was(reference, halfway, monkeypatch, numb
         patch.setattr(os, "fsync", full)
         with pytest.raises(UsageError, match="could not be written: No space left on device"):
             session.resume(halfway, Recorder())
-    assert checkpoint in [(halfway / name).read_bytes() for name in (runs.CHECKPOINT, runs.PREVIOUS)]
+    assert checkpoint in [(halfway / name).read_bytes() for name in (directory.CHECKPOINT, directory.PREVIOUS)]
     assert not list(halfway.glob(".*.part"))
     session.resume(halfway, Recorder())
     assert_same_outcome(halfway, reference)
@@ -420,7 +422,7 @@ def test_a_validation_that_is_not_finite_stops(tmp_path, monkeypatch):
 
 def test_metrics_are_json(tmp_path):
     """JSON has no infinity."""
-    records.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
+    store.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"update": 1, "signal_rms": null, "train_bound": -2.0}\n'
 
 
@@ -473,19 +475,19 @@ def test_two_that_start_at_once(tmp_path, monkeypatch):
 def test_new_directories_never_collide(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RunConfig(data="some/where/digits.npz", seed=3)
-    first = runs.new_directory(config)
+    first = directory.new_directory(config)
     assert first == pathlib.Path("runs/digits-generative-vimco-K5-seed3")
     first.mkdir(parents=True)
-    assert runs.new_directory(config) == pathlib.Path("runs/digits-generative-vimco-K5-seed3-2")
+    assert directory.new_directory(config) == pathlib.Path("runs/digits-generative-vimco-K5-seed3-2")
 
 
 # What has changed in between
 
 
 def edited(path, section, field, value):
-    record = json.loads((path / runs.CONFIG).read_text())
+    record = json.loads((path / directory.CONFIG).read_text())
     record[section][field] = value
-    (path / runs.CONFIG).write_text(json.dumps(record))
+    (path / directory.CONFIG).write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize(
@@ -500,7 +502,7 @@ def edited(path, section, field, value):
 def test_mistakes_in_a_configuration_file_are_named(halfway, section, field, value, message):
     edited(halfway, section, field, value)
     with pytest.raises(UsageError, match=message):
-        runs.load(halfway)
+        directory.load(halfway)
 
 
 @pytest.mark.parametrize(
@@ -508,9 +510,9 @@ def test_mistakes_in_a_configuration_file_are_named(halfway, section, field, val
     [("{", "cannot be read"), ("[]", "not a JSON record"), ('{"config": {}}', "no section 'environment'")],
 )
 def test_a_damaged_configuration_file(halfway, content, message):
-    (halfway / runs.CONFIG).write_text(content)
+    (halfway / directory.CONFIG).write_text(content)
     with pytest.raises(UsageError, match=message):
-        runs.load(halfway)
+        directory.load(halfway)
 
 
 def test_another_model_than_the_configuration_says(halfway):
@@ -630,7 +632,7 @@ def test_an_evaluation_during_an_extension_is_not_of_the_stage_before_it(referen
     run = vimco.load(path)
     run.record_evaluation(run.evaluate(2), "test", "best", 0)
     (earlier,) = run.summary()["evaluations"]
-    records.write_json(path / runs.SUMMARY, {**run.summary(), "evaluations": [earlier, {**earlier, "update": 95}]})
+    store.write_json(path / directory.SUMMARY, {**run.summary(), "evaluations": [earlier, {**earlier, "update": 95}]})
     session.resume(path, updates=100)
     assert run.summary()["stages"] == [{"updates": 90, "evaluations": [earlier]}]
 
@@ -639,13 +641,13 @@ def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
     """Each reads the summary and writes it again; a pause between the two would lose what others wrote meanwhile."""
     run = vimco.load(halfway)
     evaluation = run.evaluate(2, "validation")
-    write_json = runs.write_json
+    write_json = directory.write_json
 
     def late(*arguments):
         time.sleep(0.05)
         write_json(*arguments)
 
-    monkeypatch.setattr(runs, "write_json", late)
+    monkeypatch.setattr(directory, "write_json", late)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda seed: run.record_evaluation(evaluation, "validation", "best", seed), range(4)))
     assert {record["seed"] for record in run.summary()["evaluations"]} == {0, 1, 2, 3}
@@ -660,7 +662,7 @@ def test_weights_that_are_not_there(tmp_path, halfway):
     (halfway / "best_average.safetensors").unlink()
     with pytest.raises(UsageError, match="train with --averaging"):
         plain.model("best-average")
-    (halfway / runs.CHECKPOINT).write_bytes(b"")
+    (halfway / directory.CHECKPOINT).write_bytes(b"")
     with pytest.warns(UserWarning, match="Going on from the checkpoint before it"):
         run.model("latest")
 
@@ -732,5 +734,5 @@ def test_event_files_without_the_extra(tmp_path, monkeypatch):
 
 def test_without_timing_is_all_but_timing(reference):
     """The comparison above leaves out two fields, and no more."""
-    line = runs.load(reference).metrics()[2]
+    line = directory.load(reference).metrics()[2]
     assert line.keys() - without_timing([line])[0].keys() == {"updates_per_second", "seconds"}

@@ -17,14 +17,17 @@ from pathlib import Path
 import pytest
 from recorded import recorded_run
 
-from vimco import cli, durations, runs
-from vimco.config import RunConfig
+from vimco import cli
 from vimco.errors import UsageError
-from vimco.execution import Watch, execute
-from vimco.results import chosen, collected
-from vimco.studies import STUDIES, Cell, digest, label, named_study, run_name, variations
-from vimco.tasks import evaluations_due, planned
-from vimco.workers import LocalWorkers
+from vimco.runs import directory
+from vimco.runs.config import RunConfig
+from vimco.studies import STUDIES, Cell, named_study
+from vimco.studies.results import chosen, collected
+from vimco.studies.runner import durations
+from vimco.studies.runner.execution import Watch, execute
+from vimco.studies.runner.tasks import evaluations_due, planned
+from vimco.studies.runner.workers import LocalWorkers
+from vimco.studies.study import digest, label, run_name, variations
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
 
@@ -304,7 +307,7 @@ def test_table_1_and_one_failed_run(toy, capfd):
     assert "Failed: generative-200-200-200-rws-K5-lr0.001-seed0" in printed.err
     assert "not an empty directory" in printed.err
     for path in run_paths(toy, "table-1", "vimco-K5", "nvil-K5"):
-        summary = runs.load(path).summary()
+        summary = directory.load(path).summary()
         assert summary["updates"] == UPDATES
         kinds = {(e["weights"], e["num_samples"], e["update"]) for e in summary["evaluations"]}
         assert kinds == {
@@ -351,16 +354,16 @@ def test_an_interrupted_study_goes_on(toy, capfd):
     assert process.returncode == 128 + signal.SIGINT, error
     assert "stopped: structured-learned-200-200-200-vimco-K20" in out
     assert "The same command goes on" in error
-    done = runs.latest_checkpoint(path)[1]["update"]
-    earlier = runs.load(path).metrics()
+    done = directory.latest_checkpoint(path)[1]["update"]
+    earlier = directory.load(path).metrics()
     assert 0 < done < 1_000_000
-    assert runs.load(path).summary() == {}
+    assert directory.load(path).summary() == {}
 
     options = [option if option != str(UPDATES) else str(done + UPDATES) for option in OPTIONS]
     assert vimco("study", "figure-2", *options, *only, "--output", toy) == 0
     printed = capfd.readouterr().out
     assert f"cut off at {earlier[-1]['update']:,}" in printed
-    run = runs.load(path)
+    run = directory.load(path)
     assert run.summary()["updates"] == done + UPDATES
     assert run.metrics()[: len(earlier)] == earlier
     assert (toy / "figure-2.svg").exists()
@@ -376,7 +379,7 @@ def test_figure_4_shows_the_model_of_figure_2(toy, capfd):
 def test_structured_likelihoods(toy, capfd):
     assert vimco("study", "structured-nll", *OPTIONS, "--only", "prior-*-vimco", "--output", toy) == 0
     (path,) = run_paths(toy, "structured-nll", "prior-*-vimco")
-    raw, averaged = runs.load(path).summary()["evaluations"]
+    raw, averaged = directory.load(path).summary()["evaluations"]
     assert (raw["num_samples"], averaged["num_samples"]) == (100, 100)
     printed = capfd.readouterr().out
     for value in (raw["negative_log_likelihood"], averaged["negative_log_likelihood"]):
@@ -385,7 +388,7 @@ def test_structured_likelihoods(toy, capfd):
 
 def test_means_take_the_run_of_table_1(toy, capfd):
     (path,) = run_paths(toy, "means", "vimco-K5")
-    value = runs.load(path).summary()["evaluations"][0]["negative_log_likelihood"]
+    value = directory.load(path).summary()["evaluations"][0]["negative_log_likelihood"]
     assert vimco("study", "means", *OPTIONS, "--only", "vimco-K5", "--output", toy) == 0
     printed = capfd.readouterr().out
     assert "started" not in printed

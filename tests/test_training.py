@@ -10,16 +10,16 @@ import optax
 import pytest
 from program import quick_compilation
 
-from vimco.config import RunConfig
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS, VIMCO
-from vimco.evaluation import evaluate
-from vimco.experiment import Experiment, Purpose, key_for
 from vimco.parameters import partition
+from vimco.runs.config import RunConfig
+from vimco.runs.experiment import Experiment, Purpose, key_for
 from vimco.samples import Batch
 from vimco.signals import multi_sample_bound
-from vimco.training import updated
+from vimco.training.evaluation import evaluate
+from vimco.training.loop import updated
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -14,15 +14,11 @@ Your own model, in one line:
 with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surrogate`, report that of `estimate.bound`.
 """
 
-from vimco.config import RunConfig
-from vimco.diagnostics import GradientStatistics, gradient_statistics
 from vimco.errors import UsageError
 from vimco.estimators import NVIL, RWS, VIMCO, BaselineNetwork, Estimator, LearnedVIMCO, Naive, named_estimator
-from vimco.evaluation import Evaluation, evaluate
 from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
-from vimco.runs import Run, load
+from vimco.runs import Interrupted, Observer, Run, RunConfig, load, resume, train
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
-from vimco.session import resume, train
 from vimco.signals import (
     arithmetic_mean_of_others,
     effective_sample_size,
@@ -32,6 +28,7 @@ from vimco.signals import (
     normalized_weights,
     vimco_signal,
 )
+from vimco.training import Evaluation, GradientStatistics, evaluate, gradient_statistics, paired_comparison
 
 __version__ = "0.1.0"
 
@@ -47,8 +44,10 @@ __all__ = [
     "Examples",
     "GradientStatistics",
     "ImportanceSamples",
+    "Interrupted",
     "LearnedVIMCO",
     "Naive",
+    "Observer",
     "Run",
     "RunConfig",
     "SigmoidBeliefNetwork",
@@ -64,6 +63,7 @@ __all__ = [
     "multi_sample_bound",
     "named_estimator",
     "normalized_weights",
+    "paired_comparison",
     "resume",
     "structured_sbn",
     "train",

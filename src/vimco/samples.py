@@ -1,11 +1,11 @@
 """The records at the seams: what models hand to estimators, and estimators to the training loop."""
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 from array_api_compat import array_namespace
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 AnyArray = Any  # a JAX array, or a PyTorch tensor: the records that estimators know hold either
 
@@ -107,3 +107,12 @@ class Estimate(eqx.Module):
         """Root mean square of the learning signal over samples and examples (supplement C)."""
         xp = array_namespace(self.learning_signal)
         return xp.sqrt(xp.mean(self.learning_signal**2))
+
+
+@runtime_checkable  # for beartype, in the tests
+class Model(Protocol):
+    """What the loop asks of a model; only the sleep update asks for dreams."""
+
+    def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
+        """K weighted samples for each example."""
+        ...

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vimco.models.bernoulli import log_bernoulli, log_bernoulli_of_layers, sample_bernoulli
-from vimco.models.layers import BernoulliLayer, with_stored_gradient
-from vimco.models.randomness import fold_in
+from vimco.models.kernels.bernoulli import log_bernoulli, log_bernoulli_of_layers, sample_bernoulli
+from vimco.models.kernels.products import with_stored_gradient
+from vimco.models.kernels.randomness import fold_in
+from vimco.models.layers import BernoulliLayer
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
 from vimco.samples import Batch, ImportanceSamples

@@ -8,21 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from vimco import __version__
-from vimco.checkpoints import write_atomically
 from vimco.errors import UsageError
-from vimco.report import paper
-from vimco.report.claims import claims_section
-from vimco.report.curves import all_of, drawn_by
-from vimco.report.document import Block, Commands, Document, Entry, Picture, Section, Table, Text, markdown
+from vimco.report.markdown import markdown
 from vimco.report.page import html
-from vimco.report.sections import study_section, title_of_cell
-from vimco.report.tables import anchor, minus, short_count
-from vimco.results import Result, collected
-from vimco.studies import STUDIES, Cell, command, variations
+from vimco.runs.store import write_atomically
+from vimco.studies import STUDIES, Cell
+from vimco.studies.document import Block, Commands, Document, Entry, Picture, Section, Table, Text
+from vimco.studies.paper import quoted
+from vimco.studies.paper.claims import claims_section
+from vimco.studies.paper.curves import all_of, drawn_by
+from vimco.studies.paper.sections import study_section, title_of_cell
+from vimco.studies.paper.tables import anchor, minus, short_count
+from vimco.studies.results import Result, collected
+from vimco.studies.study import command, variations
 
 INTRODUCTION = (
     f"Every number here was measured by the program vimco {__version__}, from the run directories listed at the end; "
-    "numbers marked as the paper's are quoted from " + paper.SOURCE,
+    "numbers marked as the paper's are quoted from " + quoted.SOURCE,
     "What was not run is said to be so.",
 )
 OF_SAMPLES = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
@@ -55,7 +57,7 @@ def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = N
 
 def report(results: Sequence[Result], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
     """The remarks, if any, then sections for each study and data set, then for every run."""
-    names = sorted({result.run.data["name"] for result in results}, key=lambda name: (name != paper.DATA, name))
+    names = sorted({result.run.data["name"] for result in results}, key=lambda name: (name != quoted.DATA, name))
     sections = [Section("remarks", "Remarks", tuple(map(Text, remarks)))] if remarks else []
     for name in names:
         on_it = [result for result in results if result.run.data["name"] == name]

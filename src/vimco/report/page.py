@@ -3,7 +3,7 @@
 import base64
 from html import escape
 
-from vimco.report.document import Block, Commands, Document, Entry, Picture, Section, Table, Text
+from vimco.studies.document import Block, Commands, Document, Entry, Picture, Section, Table, Text
 
 MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 

@@ -1,0 +1,56 @@
+"""The commands `vimco data list` and `vimco data fetch`: parse, call, print."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from vimco import data
+from vimco.cli.terminal import download_progress, err, out
+
+
+@dataclass(frozen=True)
+class DataList:
+    """List the data sets that have a name."""
+
+    def __call__(self) -> None:
+        """Prints a table."""
+        table = Table(box=None, pad_edge=False)
+        for heading in ("name", "train / validation / test", "pixels", "where", "what"):
+            table.add_column(heading, overflow="fold")
+        for record in data.available():
+            sizes = " / ".join(f"{size:,}" for size in record.sizes)
+            pixels = f"{record.image_shape[0]} x {record.image_shape[1]}"
+            table.add_row(record.name, sizes, pixels, record.where, record.description)
+        Console(highlight=False, width=None if out.is_terminal else 160).print(table, markup=False)
+        out.print("Your own: --data FILE.npy or FILE.npz, images of 0 and 1 (grey levels with --binarize SEED).")
+
+
+@dataclass(frozen=True)
+class DataFetch:
+    """Fetch a published data set once, and keep it in the cache."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """The name of the set: see `vimco data list`."""
+    from_folder: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
+    """Take the published files from this folder in place of the network."""
+
+    def __call__(self) -> None:
+        """Fetches, and says where the data are."""
+        with download_progress(err) as progress:
+            path = data.fetch(self.name, self.from_folder, progress)
+        out.print(f"{self.name} is ready: {path}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets, or fetch one."""
+
+    action: Annotated[DataList, tyro.conf.subcommand("list")] | Annotated[DataFetch, tyro.conf.subcommand("fetch")]
+
+    def __call__(self) -> None:
+        """Does what was asked for."""
+        self.action()

@@ -1,0 +1,131 @@
+"""The command `vimco evaluate`: parse, call, print."""
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from vimco.cli.terminal import err, evaluation_progress, headed, out
+from vimco.errors import UsageError
+from vimco.runs import directory
+from vimco.runs.directory import Run, Weights
+from vimco.runs.experiment import Split
+from vimco.runs.store import write_atomically
+from vimco.training.evaluation import Evaluation, paired_comparison
+
+Runs = Annotated[
+    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(one or more)")
+]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Estimate the negative log-likelihood of one or more runs; with several, compare them pairwise.
+
+    It is minus the K-sample bound with many samples, averaged over all examples: an upper estimate that
+    tightens as K grows. The bound in the training log is the same thing with the training K.
+    """
+
+    run: Runs
+    """Run directories."""
+    num_samples: int = 1000
+    """K, the number of proposal samples per example (1000 in the paper; 100 for structured prediction)."""
+    split: Split = "test"
+    """The examples to evaluate on."""
+    weights: Weights = "best"
+    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    seed: int = 0
+    """Where the samples come from. The same for all runs."""
+    json: bool = False
+    """Print JSON in place of sentences."""
+    per_example: Path | None = None
+    """Also write the bound of every example to this CSV file."""
+
+    def __call__(self) -> None:
+        """Evaluates, prints, and keeps the result in each run's summary."""
+        if not self.run:
+            raise UsageError("Name one or more run directories to evaluate.")
+        if self.num_samples < 1:
+            raise UsageError(f"--num-samples must be positive; got {self.num_samples}.")
+        if self.per_example is not None:
+            refuse_missing_folder("--per-example", self.per_example)
+        loaded = [directory.load(path) for path in self.run]
+        evaluations: list[Evaluation] = []
+        for run in loaded:
+            evaluations.append(self._evaluation(run))
+            if not self.json:
+                _print_evaluation(run, evaluations[-1], self.split, self.weights)
+            try:
+                run.record_evaluation(evaluations[-1], self.split, self.weights, self.seed)
+            except UsageError as error:  # a directory that is not ours to write in is no reason to lose the result
+                err.print(headed("Note:", "yellow", f"The evaluation is not kept. {error}"))
+        if self.json:
+            records: list[dict[str, Any]] = [
+                {"run": str(run.path), "split": self.split, "weights": self.weights, **evaluation.to_json()}
+                for run, evaluation in zip(loaded, evaluations, strict=True)
+            ]
+            for record, run, evaluation in zip(records[1:], loaded[1:], evaluations[1:], strict=True):
+                if _are_comparable(loaded[0], run):
+                    record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
+            out.print_json(json.dumps(records[0] if len(records) == 1 else records))
+        else:
+            for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
+                _print_comparison(loaded[0], evaluations[0], run, evaluation)
+        if self.per_example is not None:
+            _write_per_example(self.per_example, loaded, evaluations)
+
+    def _evaluation(self, run: Run) -> Evaluation:
+        with evaluation_progress(err, str(run.path)) as progress:
+            return run.evaluate(self.num_samples, self.split, weights=self.weights, seed=self.seed, progress=progress)
+
+
+def refuse_missing_folder(option: str, path: Path) -> None:
+    """Before the work, not after it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: that is a folder, or in one that is not there. Name a file to write.")
+
+
+def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str) -> None:
+    is_known = evaluation.num_samples > 1
+    monte_carlo = f"± {evaluation.monte_carlo_error:.3f} (Monte Carlo)" if is_known else "(Monte Carlo error unknown)"
+    out.print(
+        f"{run.path}: negative log-likelihood {evaluation.negative_log_likelihood:.2f} nats "
+        f"± {evaluation.standard_error:.2f} (choice of examples) {monte_carlo}"
+    )
+    out.print(
+        f"  {split} split, all {len(evaluation.bound):,} examples, K = {evaluation.num_samples}, {weights} weights; "
+        f"effective sample size {evaluation.mean_effective_sample_size:.1f} of {evaluation.num_samples}"
+    )
+    if run.data.get("note"):
+        out.print(f"  {run.data['note']}")
+
+
+def _are_comparable(first: Run, second: Run) -> bool:
+    """Whether both say something about the same observations."""
+    return first.data["checksum"] == second.data["checksum"] and first.config.task == second.config.task
+
+
+def _print_comparison(first: Run, before: Evaluation, second: Run, after: Evaluation) -> None:
+    if not _are_comparable(first, second):
+        out.print(f"{second.path} and {first.path} are of different tasks or data: no paired comparison.")
+        return
+    comparison = paired_comparison(before, after)
+    verdict = "lower, that is better" if comparison.difference < 0 else "higher, that is worse"
+    out.print(
+        f"{second.path} is {abs(comparison.difference):.3f} ± {comparison.standard_error:.3f} nats {verdict} than "
+        f"{first.path} (paired over {len(before.bound):,} examples)"
+    )
+
+
+def _write_per_example(path: Path, loaded: list[Run], evaluations: list[Evaluation]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "example", "bound", "variance", "effective_sample_size"])
+    for run, evaluation in zip(loaded, evaluations, strict=True):
+        columns = zip(evaluation.bound, evaluation.variance, evaluation.effective_sample_size, strict=True)
+        writer.writerows([run.path, i, f"{b:.6f}", f"{v:.6g}", f"{e:.6g}"] for i, (b, v, e) in enumerate(columns))
+    write_atomically(path, text.getvalue().encode())

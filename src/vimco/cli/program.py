@@ -1,0 +1,91 @@
+"""The command line: parse, call, print."""
+
+import os
+import shlex
+import signal
+import sys
+import warnings
+from typing import Annotated, NoReturn
+
+import jax
+import tyro
+
+from vimco import Interrupted, UsageError, __version__
+from vimco.cli.data import Data
+from vimco.cli.evaluate import Evaluate
+from vimco.cli.report import Report
+from vimco.cli.sample import Sample
+from vimco.cli.study import RunStudy
+from vimco.cli.terminal import err, headed, out
+from vimco.cli.train import Train, refuse_changes
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Sample, tyro.conf.subcommand("sample")]
+    | Annotated[RunStudy, tyro.conf.subcommand("study")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
+)
+
+
+OVERVIEW = """\
+Train models with discrete latent variables by multi-sample bounds, and compare gradient estimators.
+
+  vimco train                     train a model: the paper's, on the MNIST that comes with the package
+  vimco train --resume RUN        go on with a run that was stopped, killed or has ended
+  vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
+  vimco sample RUN                a picture of samples and reconstructions, or of completions
+  vimco study [NAME]              a table or figure of the paper, computed; without a name, the list of them
+  vimco report FOLDER             tables and figures of all runs in a folder, as a page and as Markdown
+  vimco data list                 the data sets
+  vimco data fetch NAME           fetch a published data set, from the network or a folder
+
+Some first steps:
+
+  vimco train --num-samples 5 --minutes 2 --output runs/first
+  vimco train --task structured --num-samples 20 --layers 200 200
+  vimco train --estimator nvil --num-samples 1 --data binarized-mnist --updates 200000
+
+vimco COMMAND --help explains a command's options; vimco --version gives the version.
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The program `vimco`. Leaves with status 2 after a user's mistake, and 130 or 143 after a signal."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = lambda message, *_args, **_options: err.print(headed("Note:", "yellow", str(message)))
+    try:
+        if arguments in ([], ["-h"], ["--help"]):
+            out.print(OVERVIEW, end="")
+        elif arguments == ["--version"]:
+            out.print(f"vimco {__version__}")
+        else:
+            command = tyro.cli(
+                Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
+            )
+            if isinstance(command, Train) and command.resume is not None:
+                refuse_changes(command, command.resume, arguments)
+            command()
+    except UsageError as error:
+        _leave(str(error))
+    except Interrupted as interruption:
+        err.print(f"{interruption} Go on with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
+        sys.exit(128 + interruption.signal_number)
+    except KeyboardInterrupt:
+        err.print("Stopped.")
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output has gone, as with `vimco ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:  # a file or folder that may not be read, for example
+        _leave(f"{error}.")
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _leave("The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers.")
+
+
+def _leave(message: str) -> NoReturn:
+    err.print(headed("Error:", "red", message))
+    sys.exit(2)

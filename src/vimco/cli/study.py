@@ -1,0 +1,207 @@
+"""The command `vimco study`: parse, call, print."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from vimco import data
+from vimco.cli.terminal import download_progress
+from vimco.errors import UsageError
+from vimco.report.terminal import print_section, wide
+from vimco.runs.config import DEFAULT_UPDATES
+from vimco.studies import STUDIES, Study, named_study
+from vimco.studies.paper.sections import study_section
+from vimco.studies.results import collected
+from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
+from vimco.studies.runner.execution import Outcome
+from vimco.studies.runner.tasks import Ending, Task, Training
+from vimco.studies.study import PAPER
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class RunStudy:
+    """Compute a table or a figure of the paper: train what is missing, evaluate, and show it beside the paper's.
+
+    Without a name, lists the studies. A study can be stopped at any time; the same command goes on with it. Runs that
+    two studies share are done once, and a larger --updates extends the runs that are there.
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
+    """The study, such as table-1."""
+    updates: int = DEFAULT_UPDATES
+    """Updates of each run. One that has done more counts as done."""
+    rates: tuple[float, ...] = ()
+    """Learning rates to choose from by validation, in place of the paper's."""
+    seeds: tuple[int, ...] = (0,)
+    """Do every run with each of these seeds."""
+    only: tuple[str, ...] = ()
+    """Only the runs whose name holds one of these parts: vimco-K5, or lr0.001; * and ? stand for anything."""
+    data: str = PAPER.data
+    """The data set."""
+    averaging: float | None = None
+    """Also keep averaged parameters, with this decay (0.999, say), and evaluate them too."""
+    workers: int = 1
+    """Runs at a time, each in a process of its own."""
+    threads: int | None = None
+    """Cores of each process; by default all are shared out."""
+    output: Path = Path("studies")
+    """Where run directories and figures go."""
+    dry_run: bool = False
+    """List the runs and the time that training them would take, and do nothing."""
+
+    def __call__(self) -> None:
+        """Lists, runs, shows."""
+        if self.name is None:
+            _print_studies()
+            return
+        for option, value in (("--updates", self.updates), ("--workers", self.workers), ("--threads", self.threads)):
+            if value is not None and value < 1:
+                raise UsageError(f"{option} must be positive; got {value}.")
+        for rate in self.rates:
+            if not 0 < rate < math.inf:
+                raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
+        study = named_study(self.name)
+        configurations = study.adjusted(
+            updates=self.updates,
+            data=self.data,
+            rates=self.rates,
+            seeds=self.seeds,
+            averaging=self.averaging,
+            only=self.only,
+        )
+        trainings = planned(configurations, self.output)
+        _print_plan(study, trainings, self.workers)
+        if self.dry_run:
+            return
+        with download_progress(err) as progress:  # once, before the workers all ask for it
+            data.load_dataset(self.data, progress=progress)
+        crew = LocalWorkers(self.workers, self.threads)
+        with StudyDisplay(trainings, self.workers) as display:
+            outcome = run_study(trainings, study.evaluation_samples, crew, display)
+        if outcome.signal_number is None:
+            _show(study, self.output, self.data)
+        _leave(outcome, self.output)
+
+
+class StudyDisplay(Watch):
+    """Bars for the runs under way on a terminal; everywhere a line for each run that ends."""
+
+    def __init__(self, trainings: Sequence[Training], workers: int):
+        self.trainings, self.workers = trainings, workers
+        self.next_look = 0.0
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self.whole = self.bars.add_task("the whole study", total=1.0, text="")
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "StudyDisplay":
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.bars.stop()
+
+    def started(self, task: Task) -> None:
+        """Shows a bar."""
+        self.tasks[task.name] = self.bars.add_task(task.name, total=1.0, text="starting")
+        if not err.is_terminal:
+            out.print(f"started: {task.name}", markup=False)
+
+    def ended(self, task: Task, ending: Ending) -> None:
+        """Prints a line in place of the bar."""
+        if task.name in self.tasks:
+            self.bars.remove_task(self.tasks.pop(task.name))
+        how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
+        for line in (f"{how}: {task.name}{_came_out(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
+            (self.bars.console if err.is_terminal else out).print(line, markup=False)
+
+    def waited(self, running: Sequence[Task]) -> None:
+        """Moves the bars, every few seconds: the run directories tell how far it is."""
+        if not err.is_terminal or time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + 3
+        left = dict(zip(self.trainings, durations.seconds_of_each(self.trainings), strict=True))
+        num_done = sum(seconds == 0 for seconds in left.values())
+        time_left = durations.words(durations.seconds_left(list(left.values()), self.workers))
+        text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
+        self.bars.update(self.whole, completed=num_done / len(left), text=text)
+        for task in running:
+            result = task.result() if isinstance(task, Training) else None
+            if result is not None and isinstance(task, Training) and task.name in self.tasks:
+                text = f"{result.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
+                self.bars.update(self.tasks[task.name], completed=result.updates / task.target, text=text)
+
+
+def _came_out(task: Task, ending: Ending) -> str:
+    if ending.failure is not None:
+        return f": {ending.failure}"
+    result = task.result() if isinstance(task, Training) else None
+    best = result.best() if result is not None else None
+    return "" if best is None else f": validation bound {best[1]:.2f} at update {best[0]:,}"
+
+
+def _print_studies() -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "runs", "what"):
+        table.add_column(heading)
+    for study in STUDIES.values():
+        table.add_row(study.name, str(len(study.runs())), study.title)
+    wide(out).print(table)
+    out.print("One of them: vimco study NAME; first look at what it would do: vimco study NAME --dry-run", markup=False)
+
+
+def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> None:
+    seconds = durations.seconds_of_each(trainings)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "state", "time left"):
+        table.add_column(heading)
+    for training, left in zip(trainings, seconds, strict=True):
+        result = training.result()
+        state = "done" if training.is_done() else f"cut off at {result.updates:,}" if result else "missing"
+        table.add_row(training.name, state, "" if state == "done" else f"about {durations.words(left)}")
+    runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
+    out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
+    wide(out).print(table)
+    num_done = sum(training.is_done() for training in trainings)
+    total = durations.words(durations.seconds_left(seconds, workers))
+    besides = "" if study.evaluation_samples is None else " (evaluations come on top)"
+    out.print(f"{num_done} done, {len(trainings) - num_done} to do; training needs about {total} more{besides}.")
+
+
+def _show(study: Study, output: Path, data_name: str) -> None:
+    """Prints the study's tables, and writes its pictures beside the run directories."""
+    results, _ = collected([output / "runs"])
+    print_section(
+        study_section(study, [result for result in results if result.run.config.data == data_name]), output, out
+    )
+
+
+def _leave(outcome: Outcome, output: Path) -> None:
+    """Says what did not go well, and leaves with a status that tells it."""
+    for task, reason in outcome.failures:
+        err.print(f"[red]Failed:[/] {escape(task.name)}: {escape(reason)}")
+    if outcome.signal_number is not None:
+        err.print("Stopped; nothing is lost. The same command goes on.")
+        sys.exit(128 + outcome.signal_number)
+    if outcome.failures:
+        sys.exit(1)
+    out.print(f"A page of all results: vimco report {output}", markup=False)

@@ -1,0 +1,136 @@
+"""Progress on a terminal: a live bar where there is one, and few plain lines in a log file."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from vimco.data import Progress as DownloadHook
+from vimco.runs.directory import Run
+from vimco.runs.observer import Observer
+
+# Without markup and emoji codes: a path is printed as it is.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def headed(head: str, colour: str, message: str) -> Text:
+    """A message after a coloured word."""
+    return Text.assemble((head, colour), " ", message)
+
+
+class TrainingDisplay(Observer):
+    """Shows a run as it goes: a bar with the latest metrics, and a line for every validation."""
+
+    def __init__(self, out: Console, err: Console):
+        self.out, self.err = out, err
+        self.stack = contextlib.ExitStack()  # takes whatever bar there is off the screen
+        self.show_download: DownloadHook | None = None
+
+    def downloaded(self, name: str, done: int, total: int) -> None:
+        """Shows the data set coming in."""
+        if self.show_download is None:
+            self.show_download = self.stack.enter_context(download_progress(self.err))
+        self.show_download(name, done, total)
+
+    def started(self, run: Run, update: int, total: int | None) -> None:
+        """Says what is being trained, and where."""
+        self.stopped()
+        config = run.config
+        self.total, self.minutes = total, config.minutes
+        sizes = "-".join(map(str, config.layers))
+        what = f"{config.task} {sizes} SBN on {config.data}, {config.estimator}, K = {config.num_samples}"
+        goes = f"goes on from update {update:,}" if update else "starts"
+        self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
+        self.bar = self.stack.enter_context(
+            Progress(
+                TextColumn("update {task.fields[update]:,}"),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[text]}"),
+                console=self.err,
+                transient=True,
+                disable=not self.err.is_terminal,
+            )
+        )
+        self.task = self.bar.add_task("", total=1.0, update=update, text="compiling")
+
+    def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
+        """Moves the bar."""
+        parts = (
+            [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"] if latest else []
+        )
+        if "validation_bound" in latest:
+            parts.append(f"validation {latest['validation_bound']:.2f}")
+        self.bar.update(self.task, completed=self._done(update, seconds), update=update, text="  ".join(parts))
+
+    def logged(self, line: dict[str, Any]) -> None:
+        """Prints validations; the rest is in the metrics file."""
+        if "validation_bound" not in line:
+            return
+        average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
+        self.err.print(
+            f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
+            f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
+        )
+
+    def warned(self, message: str) -> None:
+        """Prints a note."""
+        self.err.print(headed("Note:", "yellow", message))
+
+    def stopped(self) -> None:
+        """Takes the bar off the screen."""
+        self.stack.close()
+
+    def _done(self, update: int, seconds: float) -> float:
+        """The part of the budget that is used up."""
+        return min(1.0, update / self.total if self.total is not None else seconds / (60 * (self.minutes or 1)))
+
+
+@contextlib.contextmanager
+def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of examples evaluated."""
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("examples"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def download_progress(err: Console) -> Iterator[DownloadHook]:
+    """A bar for each file downloaded."""
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    ) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, total=total)
+
+        yield show

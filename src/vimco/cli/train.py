@@ -1,0 +1,83 @@
+"""The command `vimco train`: parse, call, print."""
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vimco.cli.terminal import TrainingDisplay, err, out
+from vimco.errors import UsageError
+from vimco.runs import Run, directory, session
+from vimco.runs.config import BUDGET, RunConfig
+
+
+@dataclass(frozen=True)
+class Options(RunConfig):
+    """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
+
+    def __post_init__(self) -> None:
+        """Left to `RunConfig` itself: the parser would put words of its own before the message."""
+
+    @property
+    def checked(self) -> RunConfig:
+        """The configuration."""
+        return RunConfig(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model, in a new run directory or on from an old one.
+
+    A run that was stopped or killed goes on with --resume RUN, and one that has ended with --resume RUN --updates N.
+    """
+
+    config: Annotated[Options, tyro.conf.OmitArgPrefixes]
+    output: Path | None = None
+    """The run directory to make. By default a new one under runs/."""
+    resume: Path | None = None
+    """Go on with the run in this directory; a budget given with it takes the place of the run's own."""
+
+    def __call__(self) -> None:
+        """Trains, and says what came out."""
+        config, display = self.config.checked, TrainingDisplay(out, err)
+        try:
+            if self.resume is not None:
+                run = session.resume(self.resume, display, **{name: getattr(config, name) for name in BUDGET})
+            else:
+                run = session.train(config, self.output, display)
+        finally:
+            display.stopped()
+        _print_result(run)
+
+
+def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:
+    """A resumed run keeps its configuration: only its budget may be given anew."""
+    if command.output is not None:
+        raise UsageError("--resume goes on in the same directory: leave --output out.")
+    own = directory.load(path).config
+    given = {argument.split("=")[0].replace("_", "-") for argument in arguments}
+    for field in dataclasses.fields(own):
+        option, value = "--" + field.name.replace("_", "-"), getattr(own, field.name)
+        is_given = not given.isdisjoint({option, option.replace("--", "--no-", 1)})
+        if is_given and field.name not in BUDGET and getattr(command.config, field.name) != value:
+            raise UsageError(
+                f"{option} cannot change when a run is resumed (it is {value} in {path}): leave it out, or start a new "
+                "run, perhaps with --init-from."
+            )
+
+
+def _print_result(run: Run) -> None:
+    summary = run.summary()
+    out.print(f"Done: {summary['updates']:,} updates ({summary['epochs']:g} epochs, {summary['minutes']:g} minutes).")
+    for name, title in (("best", "Best validation bound"), ("best_average", "With averaged parameters")):
+        if summary[name] is not None:
+            best = summary[name]
+            out.print(f"{title}: {best['validation_bound']:.2f} nats, at update {best['update']:,}.")
+    if summary["note"]:
+        out.print(summary["note"])
+    out.print(f"Pictures: {run.path / 'curves.png'}, {run.path / 'samples.png'}")
+    out.print(f"Likelihood: vimco evaluate {shlex.quote(str(run.path))}")

@@ -1,0 +1,159 @@
+"""Binary units: their samples and their log-probability, each in one pass that fills a processor's vectors."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import bitcast_convert_type, stop_gradient
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from numpy.polynomial import Chebyshev, Polynomial
+
+from vimco.errors import UsageError
+from vimco.models.kernels.randomness import sample_words
+
+# 2^f for |f| ≤ 1/2, to 2⁻²³ of its value before rounding: the polynomial through six Chebyshev points.
+EXP2_COEFFICIENTS = Chebyshev.interpolate(np.exp2, 5, domain=[-0.5, 0.5]).convert(kind=Polynomial).coef
+MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest float32, 2¹²⁸
+
+
+def sample_bernoulli(
+    key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"]
+) -> Float[Array, "K B n"]:
+    """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
+
+    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²³, and a value
+    less likely than 2⁻²⁴ is never drawn: drawn too often, it would bring a weight that is far too large. The units of
+    an example are independent of each other; four examples share some of their bits (`_four_uniforms`).
+    """
+    *leading, B, n = logits.shape
+    quarter = -(-B // 4)
+    logits = jnp.pad(logits, [*((0, 0) for _ in leading), (0, 4 * quarter - B), (0, 0)])
+    # Of shared logits XLA's exponential is computed once, and stored; a polynomial it would repeat for every sample.
+    odds = _exp_of_minus(jnp.abs(logits)) if leading else jnp.exp(-jnp.abs(logits))  # of the less likely value
+    odds, one_is_likelier = (array.reshape(*leading, 4, quarter, n) for array in (odds, logits > 0))
+    four_bits = jnp.zeros((), jnp.int32)
+    for i, uniform in enumerate(_four_uniforms(*sample_words(key, numbers, (quarter, n)))):
+        u, e = uniform.astype(logits.dtype), odds[..., i, :, :]
+        is_rare = u + u * e < e
+        four_bits = four_bits | ((is_rare != one_is_likelier[..., i, :, :]).astype(jnp.int32) << i)
+    # The four bits as the root of their square, rounded down. XLA counts a root as expensive, so it stores it once;
+    # anything cheaper it would repeat, cipher and all, inside each operation that reads a sample. A barrier would not
+    # help: it is gone before XLA fuses.
+    stored = jnp.sqrt((four_bits * four_bits).astype(logits.dtype) + 0.5).astype(jnp.int32)[:, None]
+    samples = (stored >> jnp.arange(4, dtype=jnp.int32)[:, None, None]) & 1
+    return stop_gradient(samples.astype(logits.dtype).reshape(len(numbers), 4 * quarter, n)[:, :B])
+
+
+def _four_uniforms(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> list[Float[Array, "..."]]:
+    """Four numbers from two random words, each the middle of one of 2²³ intervals: exact in float32, never 0 or 1.
+
+    Thirteen bits of each are its own, the last ten common to all four. These matter only where the thirteen before them
+    tie with a threshold. So the probability of two outcomes together is off by 2⁻²⁸ at most, which is a correlation of
+    2⁻¹³ between values that are rarer than that; and the four go to different examples, which never meet in one log f.
+    """
+    common = ((first & 31) << 5) | (second & 31) | 0x3F800000  # with the exponent of a number from 1 to 2
+    words = (first >> 9, first << 4, second >> 9, second << 4)
+    return [bitcast_convert_type((word & 0x7FFC00) | common, jnp.float32) - np.float32(1 - 2.0**-24) for word in words]
+
+
+def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """exp −x for x ≥ 0. In float32 a polynomial, in half of the time of XLA's exponential; 2⁻¹²⁶ for x > 87.3."""
+    if x.dtype != jnp.float32:
+        return jnp.exp(-x)
+    exponent = jnp.maximum(x * np.float32(-np.log2(np.e)), -126)
+    whole = jnp.round(exponent)
+    power = jnp.full_like(x, EXP2_COEFFICIENTS[-1])
+    for coefficient in EXP2_COEFFICIENTS[-2::-1]:
+        power = power * (exponent - whole) + np.float32(coefficient)
+    # Beside 3 · 2²² there are no bits for fractions: the lowest nine are the whole number. Shifted to the place of a
+    # float's exponent and added there, they multiply by 2 to its power.
+    bits = bitcast_convert_type(whole + np.float32(3 * 2**22), jnp.int32) << 23
+    return bitcast_convert_type(bitcast_convert_type(power, jnp.int32) + bits, jnp.float32)
+
+
+def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
+    """log Π_i Bernoulli(v_i; σ(a_i)), over the last axis.
+
+    `value` is data or a sample: it gets no gradient. That of the logits is v − σ(a).
+    """
+    return log_bernoulli_of_layers((value,), (logits,))
+
+
+@jax.custom_vjp
+def log_bernoulli_of_layers(
+    values: tuple[Float[Array, "*#B _"], ...], logits: tuple[Float[Array, "*#B _"], ...]
+) -> Float[Array, "*B"]:
+    """The sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all their units.
+
+    Values get no gradient. In float32 the absolute error is up to 2⁻²⁴ for each unit: it is factors 1 + e that are
+    multiplied.
+    """
+    shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
+    linear: dict[int, list[Array]] = {}  # by the width of slices
+    factors: dict[int, list[Array]] = {}
+    result = jnp.zeros((), logits[0].dtype)
+    for value, a in zip(values, logits, strict=True):
+        if value.shape[-1] != a.shape[-1]:
+            raise UsageError(f"A layer has as many values as logits; got {value.shape[-1]} and {a.shape[-1]}.")
+        is_shared = a.shape[:-1] != shape
+        if is_shared:  # by samples: what does not depend on their values is computed once
+            result = result + log_bernoulli_of_layers((jnp.zeros_like(a),), (-jnp.abs(a),))
+        width, starts = _cover(a.shape[-1])
+        for start, seen in starts:
+            v_slice, a_slice = (array[..., start : start + width] for array in (value, a))
+            # v a − log(1 + exp a) = v a − max(a, 0) − log(1 + exp −|a|); a sum of logarithms is that of a product.
+            term = v_slice * a_slice - jnp.maximum(a_slice, 0)
+            linear.setdefault(width, []).append(_without_first(seen, term))
+            if not is_shared:
+                factors.setdefault(width, []).append(_without_first(seen, _exp_of_minus(jnp.abs(a_slice))))
+    for width, terms in linear.items():
+        total = sum(terms[1:], start=terms[0])
+        for start in range(0, len(factors.get(width, [])), MOST_FACTORS):
+            total = total - jnp.log(_product_of_one_plus(factors[width][start : start + MOST_FACTORS]))
+        result = result + total @ jnp.ones(width, total.dtype)  # a product with ones is vectorised, a sum is not
+    return result
+
+
+def _cover(n: int) -> tuple[int, list[tuple[int, int]]]:
+    """The slices in which n units are added up: their common width, and for each (start, units seen before).
+
+    The width is a multiple of sixteen, what a vector of 512 bits holds, so the last slice may have to begin with units
+    that an earlier one has had.
+    """
+    if n < 16:
+        return n, [(0, 0)]
+    widths = {count: -(-n // (16 * count)) * 16 for count in range(1, 9)}
+    count = min((count for count in widths if widths[count] <= n), key=lambda count: (count * widths[count], -count))
+    width = widths[count]
+    return width, [*((i * width, 0) for i in range(count - 1)), (n - width, count * width - n)]
+
+
+def _without_first(number: int, array: Float[Array, "*B n"]) -> Float[Array, "*B n"]:
+    """The array, with zeros for the first so many of its last axis."""
+    return jnp.where(jnp.arange(array.shape[-1]) >= number, array, 0) if number else array
+
+
+def _product_of_one_plus(terms: Sequence[Float[Array, "..."]]) -> Float[Array, "..."]:
+    """Π (1 + e), an instruction for each e."""
+    product = 1 + terms[0]
+    for e in terms[1:]:
+        product = product + product * e
+    return product
+
+
+def _forward(values: tuple[Array, ...], logits: tuple[Array, ...]) -> tuple[Array, tuple]:
+    return log_bernoulli_of_layers(values, logits), (values, logits)
+
+
+def _backward(saved: tuple, cotangent: Array) -> tuple[None, tuple[Array, ...]]:
+    def gradient(value: Array, a: Array) -> Array:
+        residual = cotangent[..., None] * (value - jax.nn.sigmoid(a))
+        # Logits that several samples share get the sum over them: the transpose of broadcasting.
+        _, transposed = jax.vjp(lambda a: jnp.broadcast_to(a, residual.shape), a)
+        return transposed(residual)[0]
+
+    return None, tuple(gradient(value, a) for value, a in zip(*saved, strict=True))
+
+
+log_bernoulli_of_layers.defvjp(_forward, _backward)

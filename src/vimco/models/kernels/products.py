@@ -1,0 +1,61 @@
+"""The products of a layer, written so that XLA computes no gradient twice."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Float[Array, "n"]) -> Float[Array, "*B n"]:
+    """parent @ weight + bias, as a product of two matrices whatever the leading axes.
+
+    XLA then needs no transpose for the weight's gradient. The barrier, which acts on the gradient too, holds the
+    reshape in place: without it XLA computes the residual of `log_bernoulli` twice, once in each shape.
+    """
+    *leading, m = parent.shape
+    rows = parent.reshape(math.prod(leading), m)
+    return jax.lax.optimization_barrier(_plus_bias(rows @ weight, bias)).reshape(*leading, bias.shape[0])
+
+
+@jax.custom_vjp
+def _plus_bias(rows: Float[Array, "N n"], bias: Float[Array, "n"]) -> Float[Array, "N n"]:
+    """rows + bias. The bias gets its gradient, the sum over rows, by a product with ones.
+
+    Into a product goes the residual that XLA has stored for the weights' gradient; for a sum it would compute it anew.
+    """
+    return rows + bias
+
+
+def _plus_bias_forward(rows: Array, bias: Array) -> tuple[Array, None]:
+    return rows + bias, None
+
+
+def _plus_bias_backward(_: None, cotangent: Array) -> tuple[Array, Array]:
+    return cotangent, jnp.ones(len(cotangent), cotangent.dtype) @ cotangent
+
+
+_plus_bias.defvjp(_plus_bias_forward, _plus_bias_backward)
+
+
+@jax.custom_vjp
+def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
+    """The same values; XLA stores their gradient, the coefficient of each sample, before it goes on to the layers.
+
+    By a product with the identity: the last steps of a cheaper way XLA would take again for every unit of every layer.
+    A coefficient that is not finite spoils those beside it; the update is lost anyway.
+    """
+    return log_prob
+
+
+def _stored_forward(log_prob: Array) -> tuple[Array, None]:
+    return log_prob, None
+
+
+def _stored_backward(_: None, cotangent: Array) -> tuple[Array]:
+    K, B = cotangent.shape
+    identity = jnp.eye(min(K, B), dtype=cotangent.dtype)
+    return (identity @ cotangent if K < B else cotangent @ identity,)
+
+
+with_stored_gradient.defvjp(_stored_forward, _stored_backward)

@@ -1,0 +1,301 @@
+"""A run directory: configuration, metrics, checkpoints, summary; how they are written, and the way back from them.
+
+=================================  =================================================================================
+config.json                        the configuration, versions, thread count, and the data set's checksum
+metrics.jsonl                      one line a log point, each with its `update`
+checkpoint.safetensors             the latest state: all that is needed to go on bit for bit
+checkpoint.previous.safetensors    the one before it, should the latest be damaged
+best.safetensors                   the model with the best validation bound
+best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
+summary.json                       what came out, and evaluations; `stages`: those from before an extension
+curves.png, samples.png            pictures
+tensorboard/                       event files, where they are asked for
+=================================  =================================================================================
+"""
+
+import contextlib
+import importlib.metadata
+import itertools
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import numpy as np
+
+from vimco.data import Dataset, Progress, load_dataset
+from vimco.errors import UsageError
+from vimco.models import SigmoidBeliefNetwork
+from vimco.runs.config import RunConfig
+from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
+from vimco.runs.store import filled, one_at_a_time, read_arrays, read_json, read_metrics, write_json, write_tree
+from vimco.training.evaluation import Evaluation, evaluate
+
+Weights = Literal["best", "best-average", "latest"]
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+SUMMARY = "summary.json"
+BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory, as it stands on disk."""
+
+    path: Path
+    config: RunConfig
+    environment: dict[str, Any]
+    data: dict[str, Any]  # name, checksum, image_shape; note: a sentence to print beside likelihoods, or ""
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of the images, in pixels."""
+        height, width = self.data["image_shape"]
+        return height, width
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics so far; a line cut off by a crash is left out."""
+        return read_metrics(self.path / METRICS)
+
+    def summary(self) -> dict[str, Any]:
+        """What came out; before the end of a run no more than its evaluations."""
+        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else {}
+
+    def model(self, weights: Weights = "best") -> SigmoidBeliefNetwork:
+        """The model with its best, latest, or best averaged parameters."""
+        with precision(self.config):
+            D = self.image_shape[0] * self.image_shape[1]
+            template = untrained_model(self.config, np.zeros(D), self.image_shape)
+            if weights == "latest":
+                arrays, facts = latest_checkpoint(self.path)
+                if "warning" in facts:
+                    warnings.warn(facts["warning"], stacklevel=2)
+                arrays = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
+                return filled(template, arrays, self.path / CHECKPOINT)
+            path = self.path / BEST[weights]
+            if not path.exists():
+                raise UsageError(
+                    f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose others."
+                    if weights == "best-average" and self.config.averaging is None
+                    else f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
+                )
+            return filled(template, read_arrays(path)[0], path)
+
+    def update_of(self, weights: Weights) -> int:
+        """The update after which these parameters were kept."""
+        _, facts = latest_checkpoint(self.path) if weights == "latest" else read_arrays(self.path / BEST[weights])
+        return facts["update"]
+
+    def dataset(self, progress: Progress | None = None) -> Dataset:
+        """The data set that the run was trained on, checked to be the same. `progress` is told about a download."""
+        dataset = load_dataset(self.config.data, binarize=self.config.binarize, progress=progress)
+        if dataset.checksum != self.data["checksum"]:
+            raise UsageError(
+                f"The data set {self.config.data} has changed since {self.path} was trained on it "
+                f"(checksum {dataset.checksum[:12]}…, then {self.data['checksum'][:12]}…): restore it."
+            )
+        return dataset
+
+    def evaluate(
+        self,
+        num_samples: int = 1000,
+        split: Split = "test",
+        *,
+        weights: Weights = "best",
+        seed: int = 0,
+        progress: Any = None,
+    ) -> Evaluation:
+        """The K-sample bound of every example of a split, with samples from the proposal it was trained with."""
+        model = self.model(weights)
+        with precision(self.config):
+            examples = Experiment(self.config, self.dataset()).examples(split)
+            return evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
+
+    def record_outcome(self, outcome: dict[str, Any]) -> None:
+        """Keeps what came out in `summary.json`, with the evaluations that are there already.
+
+        Those from before an extension become a stage of their own. What was evaluated while the extension was under
+        way belongs to no stage: its parameters are of a later update than the stage's last.
+        """
+        with one_at_a_time(self.path):
+            before = self.summary()
+            stages, evaluations = before.get("stages", []), before.get("evaluations", [])
+            if before.get("updates") == outcome["updates"]:
+                outcome = {**outcome, "evaluations": evaluations}
+            elif kept := [e for e in evaluations if e["update"] <= before.get("updates", -1)]:
+                stages = [*stages, {"updates": before["updates"], "evaluations": kept}]
+            write_json(self.path / SUMMARY, {**outcome, "stages": stages} if stages else outcome)
+
+    def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
+        """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
+        update = self.update_of(weights)
+        record = {"split": split, "weights": weights, "seed": seed, "update": update, **evaluation.to_json()}
+        kind = ("split", "weights", "seed", "num_samples")
+        with one_at_a_time(self.path):
+            summary = self.summary()
+            others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
+            write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory."""
+    path = Path(path)
+    if not (path / CONFIG).exists():
+        raise UsageError(f"{path} holds no run: there is no {CONFIG} in it.")
+    record = read_json(path / CONFIG)
+    missing = [name for name in ("config", "environment", "data") if not isinstance(record.get(name), dict)]
+    if missing:
+        raise UsageError(f"{path / CONFIG} has no section {missing[0]!r}: it is damaged.")
+    shape, checksum = record["data"].get("image_shape"), record["data"].get("checksum")
+    if not (isinstance(shape, list) and len(shape) == 2 and all(type(side) is int and side > 0 for side in shape)):
+        raise UsageError(f"{path / CONFIG}: the field 'image_shape' must be two positive integers; got {shape!r}.")
+    if not isinstance(checksum, str):
+        raise UsageError(f"{path / CONFIG}: the field 'checksum' must be a string; got {checksum!r}.")
+    try:
+        config = RunConfig.from_json(record["config"])
+    except UsageError as error:
+        raise UsageError(f"{path / CONFIG}: {error}") from error
+    return Run(path, config, record["environment"], record["data"])
+
+
+def new_directory(config: RunConfig) -> Path:
+    """A directory under `runs/` that says what is in it, with a number if there is one of that name."""
+    stem = f"{Path(config.data).stem}-{config.task}-{config.estimator}-K{config.num_samples}-seed{config.seed}"
+    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
+    return next(path for path in candidates if not path.exists())
+
+
+@contextlib.contextmanager
+def created(path: Path, config: RunConfig, dataset: Dataset) -> Iterator[Run]:
+    """A new run directory, held for this process. One that holds anything is refused."""
+    refuse_occupied(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
+    with locked(path):
+        refuse_occupied(path)  # another process may have been quicker
+        data = {
+            "name": dataset.name,
+            "checksum": dataset.checksum,
+            "image_shape": list(dataset.image_shape),
+            "note": dataset.note,
+        }
+        run = Run(path, config, environment(), data)
+        write_config(run)
+        yield run
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuses a place for a new run that holds another one, or anything else."""
+    if (path / CONFIG).exists():
+        raise UsageError(
+            f"{path} holds another run. Go on with it by `vimco train --resume {path}`, or choose another --output."
+        )
+    if path.exists() and not (path.is_dir() and all(_is_leftover(entry.name) for entry in path.iterdir())):
+        raise UsageError(f"{path} is not an empty directory: choose another --output, so that nothing is overwritten.")
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed before it could write its configuration may have left this."""
+    return name == ".lock" or (name.startswith(".") and name.endswith(".part"))
+
+
+def write_config(run: Run) -> None:
+    """Writes `config.json`."""
+    record = {"config": run.config.to_json(), "environment": run.environment, "data": run.data}
+    write_json(run.path / CONFIG, record)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a run directory for this process. The system lets go of it when the process ends, however that happens."""
+    import fcntl  # not on Windows, where the library can be used but not the program
+
+    try:
+        file = (path / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.") from None
+        yield
+
+
+def environment() -> dict[str, Any]:
+    """What, beside the configuration, decides the last bits of a result."""
+    packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **versions, "cpu": _cpu(), "threads": _threads()}
+
+
+def differences(run: Run) -> list[str]:
+    """Where this machine differs from the run's in what decides the last bits."""
+    now = environment()
+    return [
+        f"{name} {run.environment.get(name)} then, {now[name]} now"
+        for name in ("vimco", "jaxlib", "cpu", "threads")
+        if run.environment.get(name) != now[name]
+    ]
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run got as far as its first checkpoint."""
+    return (path / CHECKPOINT).exists() or (path / PREVIOUS).exists()
+
+
+def latest_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts of the latest whole checkpoint. Facts gain a `warning` where that is the previous one."""
+    try:
+        return read_arrays(path / CHECKPOINT)
+    except UsageError as error:
+        latest_error = error
+    try:
+        arrays, facts = read_arrays(path / PREVIOUS)
+    except UsageError as error:
+        raise UsageError(
+            f"{latest_error} {error} So there is no checkpoint to go on from: restore one of the two files, or start "
+            "the run anew."
+        ) from error
+    return arrays, {
+        **facts,
+        "warning": f"{latest_error} Going on from the checkpoint before it, of update {facts['update']:,}.",
+    }
+
+
+def go_back_to_previous(path: Path) -> None:
+    """Puts the previous checkpoint in the place of a damaged latest one, which must not become the previous one."""
+    (path / PREVIOUS).replace(path / CHECKPOINT)
+
+
+def remove_unfinished_files(path: Path) -> None:
+    """Removes what a killed process left half-written. Only for the holder of the run directory."""
+    for file in path.glob(".*.part"):
+        file.unlink(missing_ok=True)
+
+
+def write_checkpoint(path: Path, state: eqx.Module, facts: dict[str, Any]) -> None:
+    """Writes the latest checkpoint, and keeps the one before it."""
+    write_tree(path / CHECKPOINT, state, facts, previous=path / PREVIOUS)
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)

@@ -1,0 +1,125 @@
+"""From a configuration to the objects that it names: data on the device, model, estimator, trainer."""
+
+import enum
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import PRNGKeyArray
+
+from vimco.data import Dataset, halves
+from vimco.errors import UsageError
+from vimco.estimators import Estimator, named_estimator
+from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
+from vimco.runs.config import MAX_SEED, RunConfig
+from vimco.samples import Examples
+from vimco.training.loop import Trainer, TrainingState
+from vimco.training.optimizer import adam_with_schedule
+
+Split = Literal["train", "validation", "test"]
+
+
+class Purpose(enum.IntEnum):
+    """What randomness is for. Each purpose has a key of its own, made from the seed; numbers are never reused."""
+
+    INITIALISATION = 0
+    ORDER = 1
+    LATENTS = 2
+    DREAMS = 3
+    VALIDATION = 4
+    EVALUATION = 5
+    PICTURES = 6
+
+
+def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
+    """The key of a purpose: a function of the seed alone, so there is no generator state to save."""
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"The seed must be from 0 to {MAX_SEED}; got {seed}.")
+    return jax.random.fold_in(jax.random.key(seed), int(purpose))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration together with its data set. Use it inside `precision(config)`."""
+
+    config: RunConfig
+    dataset: Dataset
+
+    def __post_init__(self) -> None:
+        if self.config.batch_size > len(self.dataset.train):
+            raise UsageError(
+                f"--batch-size {self.config.batch_size} is more than the {len(self.dataset.train)} training examples "
+                f"of {self.dataset.name}: choose a smaller one."
+            )
+        self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
+
+    def examples(self, split: Split) -> Examples:
+        """A split on the device, as the task divides it into observation and context."""
+        images = self.dataset.splits[split]
+        if self.config.task == "generative":
+            return Examples(jnp.asarray(images))
+        context, observation = halves(images, self.dataset.image_shape)
+        return Examples(jnp.asarray(np.ascontiguousarray(observation)), jnp.asarray(np.ascontiguousarray(context)))
+
+    @property
+    def trainer(self) -> Trainer:
+        """The loop's settings."""
+        return Trainer(
+            optimizer=optimizer(self.config),
+            num_samples=self.config.num_samples,
+            batch_size=self.config.batch_size,
+            averaging=self.config.averaging,
+            key_of_latents=key_for(Purpose.LATENTS, self.config.seed),
+            key_of_dreams=key_for(Purpose.DREAMS, self.config.seed),
+            key_of_order=key_for(Purpose.ORDER, self.config.seed),
+        )
+
+    def model(self) -> SigmoidBeliefNetwork:
+        """The model before training."""
+        return untrained_model(self.config, self.dataset.training_mean, self.dataset.image_shape)
+
+    def estimator(self) -> Estimator:
+        """The estimator before training. A baseline sees context and observation: together, the whole image."""
+        key = jax.random.fold_in(key_for(Purpose.INITIALISATION, self.config.seed), 1)
+        return named_estimator(
+            self.config.estimator, key, jnp.asarray(self.dataset.training_mean, jnp.result_type(float))
+        )
+
+    def initial_state(self, model: SigmoidBeliefNetwork | None = None) -> TrainingState:
+        """The state before the first update; `model` takes the place of the untrained one."""
+        return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
+
+
+def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
+    """The model of a configuration with its initial parameters, for images of this mean and shape."""
+    key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
+    options: dict[str, Any] = {"symmetric": config.symmetric, "slice_size": config.slice_size}
+    dtype = jnp.result_type(float)
+    if config.task == "generative":
+        return _compiled(generative_sbn, key, config.layers, jnp.asarray(mean, dtype), **options)
+    context_mean, observation_mean = (jnp.asarray(half, dtype) for half in halves(mean, image_shape))
+    options["proposal"] = config.proposal
+    return _compiled(structured_sbn, key, config.layers, observation_mean, context_mean, **options)
+
+
+@eqx.filter_jit
+def _compiled(build: Callable[..., SigmoidBeliefNetwork], *arguments: Any, **options: Any) -> SigmoidBeliefNetwork:
+    """One compilation in place of one for each operation."""
+    return build(*arguments, **options)
+
+
+def optimizer(config: RunConfig) -> optax.GradientTransformation:
+    """Adam with the configured learning rate, schedule and clipping."""
+    horizon = config.horizon if config.schedule == "cosine" else None
+    return adam_with_schedule(config.learning_rate, horizon, config.warmup_updates, config.clip)
+
+
+def precision(config: RunConfig) -> AbstractContextManager:
+    """The context in which a run's arithmetic happens."""
+    return jax.enable_x64(config.precision == "float64")

@@ -1,0 +1,126 @@
+"""How noisy an estimator is on a model: moments of its gradient over repeated draws."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from vimco.errors import UsageError
+from vimco.estimators import Estimator
+from vimco.parameters import partition
+from vimco.samples import Batch, Model
+
+
+class GradientStatistics(eqx.Module):
+    """Moments of g = ∇ 1/B Σ_b surrogate_b, the gradient that an update follows, over independent sets of samples.
+
+    The trees are shaped like the model, with None where nothing is trained.
+    """
+
+    mean: PyTree  # the average of g over the draws
+    variance: PyTree  # of one g, entry by entry: Σ_n (g_n − mean)² / (num_draws − 1)
+    effective_sample_size: Float[Array, ""]  # average over draws and examples
+    bound: Float[Array, ""]  # average of L̂ over draws and examples
+
+    @property
+    @eqx.filter_jit
+    def signal_to_noise(self) -> PyTree:
+        """|mean| / √variance, entry by entry; 0 where the mean is 0.
+
+        An entry whose true mean is zero still shows about 1 / √num_draws: read nothing into values of that size.
+        """
+        return jax.tree.map(lambda m, v: _ratio(jnp.abs(m), jnp.sqrt(v)), self.mean, self.variance)
+
+    @property
+    @eqx.filter_jit
+    def total_variance(self) -> Float[Array, ""]:
+        """The sum of all entries' variances: E‖g − E g‖²."""
+        return _sum_of_entries(self.variance)
+
+    @property
+    @eqx.filter_jit
+    def total_signal_to_noise(self) -> Float[Array, ""]:
+        """‖mean‖ / √total_variance, one number for all parameters."""
+        squared_norm = _sum_of_entries(jax.tree.map(jnp.square, self.mean))
+        return _ratio(jnp.sqrt(squared_norm), jnp.sqrt(self.total_variance))
+
+    def of(self, part: Callable[[Any], PyTree]) -> "GradientStatistics":
+        """The statistics of a part of the model: `statistics.of(lambda model: model.proposal)`."""
+        return dataclasses.replace(self, mean=part(self.mean), variance=part(self.variance))
+
+
+def gradient_statistics(
+    model: Model,
+    estimator: Estimator,
+    key: PRNGKeyArray,
+    batch: Batch,
+    num_samples: int,
+    num_draws: int = 100,
+) -> GradientStatistics:
+    """The gradient's mean, variance and signal-to-noise ratio over `num_draws` sets of K samples of one batch.
+
+    Works with any estimator and any pytree that has `importance_samples`; an estimator that needs dreams takes them
+    from `model.log_proposal_of_dreams`. The estimator is used as it is: its running moments do not move, and the
+    gradient of its own parameters is not counted. Memory does not grow with `num_draws`.
+    """
+    if num_draws < 2:
+        raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
+    return _statistics(model, estimator, key, batch, num_samples, jnp.asarray(num_draws))
+
+
+class _Moments(eqx.Module):
+    """Running averages, and running sums of squared deviations (Welford, 1962): no cancellation, nothing kept."""
+
+    mean: PyTree
+    squares: PyTree
+    effective_sample_size: Float[Array, ""]
+    bound: Float[Array, ""]
+
+
+@eqx.filter_jit  # the number of draws is an argument of the loop: another number, the same compiled function
+def _statistics(
+    model: Model, estimator: Estimator, key: PRNGKeyArray, batch: Batch, num_samples: int, num_draws: Int[Array, ""]
+) -> GradientStatistics:
+    parameters, rest = partition(model)
+
+    def surrogate(parameters: PyTree, key: PRNGKeyArray) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+        model = eqx.combine(parameters, rest)
+        key_of_latents, key_of_dreams = jax.random.split(key)
+        samples = model.importance_samples(key_of_latents, batch, num_samples)
+        if estimator.needs_dreams:
+            dreams = model.log_proposal_of_dreams(key_of_dreams, batch)
+            samples = dataclasses.replace(samples, log_proposal_of_dreams=dreams)
+        estimate = estimator(samples, batch)
+        return jnp.mean(estimate.surrogate), (jnp.mean(estimate.effective_sample_size), jnp.mean(estimate.bound))
+
+    def with_one_more(number: Int[Array, ""], sums: _Moments) -> _Moments:
+        gradient, (effective, bound) = jax.grad(surrogate, has_aux=True)(parameters, jax.random.fold_in(key, number))
+        share = 1 / (number + 1)
+
+        def moved(average: Array, value: Array) -> Array:
+            return average + (share * (value - average)).astype(average.dtype)
+
+        mean = jax.tree.map(moved, sums.mean, gradient)
+        squares = jax.tree.map(
+            lambda s, g, before, after: s + (g - before) * (g - after), sums.squares, gradient, sums.mean, mean
+        )
+        return _Moments(mean, squares, moved(sums.effective_sample_size, effective), moved(sums.bound, bound))
+
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    _, (effective, bound) = jax.eval_shape(surrogate, parameters, key)
+    start = _Moments(zeros, zeros, jnp.zeros((), effective.dtype), jnp.zeros((), bound.dtype))
+    sums = jax.lax.fori_loop(0, num_draws, with_one_more, start)
+    variance = jax.tree.map(lambda squares: (squares / (num_draws - 1)).astype(squares.dtype), sums.squares)
+    return GradientStatistics(sums.mean, variance, sums.effective_sample_size, sums.bound)
+
+
+def _ratio(signal: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.where(signal > 0, signal / jnp.where(signal > 0, noise, 1.0), 0.0)
+
+
+def _sum_of_entries(tree: PyTree) -> Float[Array, ""]:
+    return jax.tree.reduce(lambda total, leaf: total + jnp.sum(leaf), tree, jnp.zeros(()))

@@ -1,0 +1,176 @@
+"""Bounds and negative log-likelihoods of any model that makes importance samples.
+
+The *bound* of a program is the average of L̂ over examples with the K it trains with. The *negative log-likelihood* is
+minus the same average with many samples (1000 in the paper): E[L̂] rises to log P(x) as K grows, so with many samples
+minus the bound is a slightly too large, never too small, estimate of −log P(x). Nothing else sets the two apart.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vimco.errors import UsageError
+from vimco.samples import Batch, Examples, ImportanceSamples, Model
+from vimco.training.loop import COMPILER_OPTIONS
+
+BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
+ROWS = 2_400  # samples times examples worked on at a time: few enough to stay in a processor's caches
+
+
+class Evaluation(NamedTuple):
+    """The bound of every example, how sure it is, and how many samples counted."""
+
+    num_samples: int
+    bound: np.ndarray  # (N,), L̂ with K = num_samples
+    variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where nothing tells it
+    effective_sample_size: np.ndarray  # (N,)
+
+    @property
+    def mean_bound(self) -> float:
+        """The bound, averaged over the examples, in nats."""
+        return float(np.mean(self.bound, dtype=np.float64))
+
+    @property
+    def negative_log_likelihood(self) -> float:
+        """Minus the mean bound, in nats."""
+        return -self.mean_bound
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean, over the choice of examples; NaN for a single one."""
+        return _standard_error(self.bound)
+
+    @property
+    def monte_carlo_error(self) -> float:
+        """Of the mean, over the draw of the samples, for these examples; NaN at K = 1."""
+        return float(np.sum(self.variance, dtype=np.float64) ** 0.5 / len(self.variance))
+
+    @property
+    def mean_effective_sample_size(self) -> float:
+        """Averaged over the examples, from 1 to K."""
+        return float(np.mean(self.effective_sample_size, dtype=np.float64))
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """The summary as JSON holds it: what is not a finite number is null."""
+        values = {
+            "negative_log_likelihood": self.negative_log_likelihood,
+            "standard_error": self.standard_error,
+            "monte_carlo_error": self.monte_carlo_error,
+            "effective_sample_size": self.mean_effective_sample_size,
+        }
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite}
+
+
+class Comparison(NamedTuple):
+    """How much larger the negative log-likelihood of one model is than that of another, on the same examples."""
+
+    difference: float  # nats
+    standard_error: float  # of the mean, over the choice of examples
+
+
+def paired_comparison(first: Evaluation, second: Evaluation) -> Comparison:
+    """The second minus the first. Pairing takes out what makes an example hard for both."""
+    if len(first.bound) != len(second.bound):
+        raise UsageError(
+            f"A paired comparison needs the same examples; these are {len(first.bound)} and {len(second.bound)}."
+        )
+    difference = first.bound.astype(np.float64) - second.bound
+    return Comparison(float(np.mean(difference)), _standard_error(difference))
+
+
+def _standard_error(values: np.ndarray) -> float:
+    if len(values) < 2:
+        return math.nan
+    with np.errstate(invalid="ignore"):  # a bound of −inf leaves no error to speak of
+        return float(np.std(values, ddof=1, dtype=np.float64) / len(values) ** 0.5)
+
+
+def evaluate(
+    model: Model,
+    examples: Examples,
+    key: PRNGKeyArray,
+    num_samples: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """L̂ with K = `num_samples` for every example, in slices of examples and of K: memory stays flat for any K.
+
+    The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is told how many examples are
+    done, of how many.
+    """
+    if num_samples < 1:
+        raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
+    statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, model)
+    if jax.tree_util.all_leaves([model]):
+        # Not a tree of arrays, so what it holds is compiled in, and may have changed before the next call.
+        statistics = eqx.filter_jit(lambda *arguments: _statistics(model, *arguments))
+    size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
+    parts = []
+    for number, start in enumerate(range(0, len(examples), size)):
+        rows = jnp.arange(start, start + size) % len(examples)  # the last slice is filled up from the first examples
+        parts.append(statistics(examples, rows, jax.random.fold_in(key, number), num_samples))
+        if progress is not None:
+            jax.block_until_ready(parts[-1])
+            progress(min(start + size, len(examples)), len(examples))
+    bound, variance, effective = (
+        np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
+    )
+    return Evaluation(num_samples, bound, variance, effective)
+
+
+class RunningSums(eqx.Module):
+    """Σ f and Σ f² over the samples so far, on the scale of the largest f: the weights may come in any slices."""
+
+    log_scale: Float[Array, "B"]
+    weights: Float[Array, "B"]
+    squares: Float[Array, "B"]
+
+    @classmethod
+    def zero(cls, size: int) -> "RunningSums":
+        """No samples yet."""
+        return cls(jnp.full(size, -jnp.inf), jnp.zeros(size), jnp.zeros(size))
+
+    def plus(self, samples: ImportanceSamples) -> "RunningSums":
+        """The sums with these samples."""
+        log_weights = samples.log_weights
+        largest = jnp.maximum(self.log_scale, jnp.max(log_weights, axis=0))
+        scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
+        before, now = jnp.exp(self.log_scale - scale), jnp.exp(log_weights - scale)
+        return RunningSums(
+            largest,
+            self.weights * before + jnp.sum(now, axis=0),
+            self.squares * before**2 + jnp.sum(now**2, axis=0),
+        )
+
+
+def _statistics(
+    model: Model, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray, num_samples: int
+) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+    batch: Batch = examples.batch(rows, jnp.result_type(float))
+
+    def add_block(number: Int[Array, ""], sums: RunningSums, size: int = BLOCK) -> RunningSums:
+        return sums.plus(model.importance_samples(jax.random.fold_in(key, number), batch, size))
+
+    whole, rest = divmod(num_samples, BLOCK)
+    sums = RunningSums.zero(rows.shape[0])
+    if whole:
+        sums = jax.lax.fori_loop(0, whole, add_block, sums)
+    if rest:
+        sums = add_block(jnp.asarray(whole), sums, rest)
+    bound = sums.log_scale + jnp.log(sums.weights) - jnp.log(num_samples)
+    effective = jnp.where(sums.squares > 0, sums.weights**2 / sums.squares, 0.0)
+    # The delta method: Var log f̄ ≈ Var f̄ / f̄², with the sample variance s² / K of the mean f̄, and
+    # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
+    relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
+    variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
+    return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
+
+
+_compiled_statistics = eqx.filter_jit(_statistics, compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]

@@ -1,0 +1,212 @@
+"""One update, and the compiled loop of many. No files, no printing."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from vimco.estimators import Estimator
+from vimco.models.kernels.randomness import fold_in
+from vimco.parameters import partition
+from vimco.samples import Estimate, Examples, Model
+
+COMPILER_OPTIONS = {
+    # XLA prefers 256-bit vectors even where a processor has wider ones; the cipher and the exponentials gain from them.
+    "xla_cpu_prefer_vector_width": 512,
+    # XLA's own products and sums, not the YNNPACK library's, whose threads cost small products more than they win.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+
+
+class Totals(eqx.Module):
+    """Sums over the updates since the last line of metrics."""
+
+    count: Int[Array, ""]
+    bound: Float[Array, ""]
+    squared_signal: Float[Array, ""]
+    effective_sample_size: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    norm_count: Int[Array, ""]  # updates whose gradient was measured
+
+    @classmethod
+    def zero(cls) -> "Totals":
+        """No updates yet."""
+        return cls(  # an array of its own for each: the memory of a state is given away array by array
+            count=jnp.zeros((), jnp.int32),
+            bound=jnp.zeros(()),
+            squared_signal=jnp.zeros(()),
+            effective_sample_size=jnp.zeros(()),
+            gradient_norm=jnp.zeros(()),
+            norm_count=jnp.zeros((), jnp.int32),
+        )
+
+    def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
+        """The sums with one more update.
+
+        The norm of the gradient costs a pass over all parameters, so it is taken of one update in fifty.
+        """
+        measure = self.count % 50 == 0
+        norm = jax.lax.cond(measure, _norm, lambda _: jnp.zeros(()), gradient)
+        return Totals(
+            self.count + 1,
+            self.bound + jnp.mean(estimate.bound),
+            self.squared_signal + estimate.signal_rms**2,
+            self.effective_sample_size + jnp.mean(estimate.effective_sample_size),
+            self.gradient_norm + norm,
+            self.norm_count + measure,
+        )
+
+    def means(self) -> dict[str, float]:
+        """The metrics over these updates. The signal's is a root mean square (supplement C)."""
+        n = max(int(self.count), 1)
+        return {
+            "train_bound": float(self.bound) / n,
+            "signal_rms": (float(self.squared_signal) / n) ** 0.5,
+            "effective_sample_size": float(self.effective_sample_size) / n,
+            "gradient_norm": float(self.gradient_norm) / max(int(self.norm_count), 1),
+        }
+
+
+class TrainingState(eqx.Module):
+    """Everything that an update reads and writes. The same state, the same next state."""
+
+    model: Any
+    estimator: Estimator
+    optimizer_state: PyTree
+    average: PyTree | None  # exponential average of the model's parameters
+    update: Int[Array, ""]  # updates done
+    totals: Totals
+    first_bad_update: Int[
+        Array, ""
+    ]  # the first one after which bound or parameters were seen not to be finite; 0: none
+
+
+class Trainer(eqx.Module):
+    """The settings of the loop. Update n draws its latents and dreams from keys that depend on n alone."""
+
+    optimizer: optax.GradientTransformation = eqx.field(static=True)
+    num_samples: int = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
+    averaging: float | None = eqx.field(static=True)
+    key_of_latents: PRNGKeyArray
+    key_of_dreams: PRNGKeyArray
+    key_of_order: PRNGKeyArray
+
+    def updates_per_epoch(self, examples: Examples) -> int:
+        """Whole mini-batches in the training set."""
+        return len(examples) // self.batch_size
+
+    def initial_state(self, model: Model, estimator: Estimator, examples: Examples) -> TrainingState:
+        """The state before the first update.
+
+        The estimator's running moments start from one draw that is not used for learning: from zero, the first
+        signals would be as large as the bound itself, and stay in Adam's second moment for long.
+        """
+        # The loop uses the state's memory again, so no two arrays may share theirs, nor may the caller's be touched.
+        model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
+        estimator = _seen_once((self, model, examples), estimator)
+        return TrainingState(
+            model=model,
+            estimator=estimator,
+            optimizer_state=self.optimizer.init(partition((model, estimator))[0]),
+            average=None if self.averaging is None else jax.tree.map(jnp.copy, partition(model)[0]),
+            update=jnp.zeros((), jnp.int32),
+            totals=Totals.zero(),
+            first_bad_update=jnp.zeros((), jnp.int32),
+        )
+
+    def epoch_order(self, examples: Examples, epoch: int) -> Int[Array, "N"]:
+        """The order in which an epoch goes through the training set."""
+        return jax.random.permutation(jax.random.fold_in(self.key_of_order, epoch), len(examples))
+
+    def advanced(
+        self, state: TrainingState, examples: Examples, order: Int[Array, "N"], num_updates: int
+    ) -> TrainingState:
+        """The state `num_updates` later, all within the epoch of `order`, in one compiled call.
+
+        The memory of `state` is used again: it must not be touched afterwards.
+        """
+        return _advanced((self, examples, order, jnp.asarray(num_updates, jnp.int32)), state)
+
+
+@eqx.filter_jit
+def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> Estimator:
+    trainer, model, examples = fixed
+    rows = jnp.arange(trainer.batch_size)
+    # Updates count from 1, so number 0 is free for the draw before them.
+    return estimator.updated(_estimate(trainer, model, estimator, examples, rows, jnp.zeros((), jnp.int32)))
+
+
+@eqx.filter_jit(donate="all-except-first", compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
+def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
+    trainer, examples, order, num_updates = fixed
+    dynamic, static = eqx.partition(state, eqx.is_array)
+
+    def step(_: Int[Array, ""], dynamic: PyTree) -> PyTree:
+        return eqx.filter(updated(trainer, eqx.combine(dynamic, static), examples, order), eqx.is_array)
+
+    after = eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
+    # An update sees that the last one spoilt the parameters; after the last update of a call nobody would.
+    is_bad = (after.first_bad_update == 0) & ~jnp.isfinite(_norm(partition((after.model, after.estimator))[0]))
+    number = jnp.where(is_bad, after.update, after.first_bad_update)
+    return eqx.tree_at(lambda state: state.first_bad_update, after, number)
+
+
+def _norm(tree: PyTree) -> Float[Array, ""]:
+    """The Euclidean norm of all arrays of a tree. Rows are summed by products, which are vectorised."""
+    return jnp.sqrt(
+        sum(jnp.sum(a**2 @ jnp.ones(a.shape[-1:], a.dtype)) for a in map(jnp.atleast_1d, jax.tree.leaves(tree)))
+    )
+
+
+def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:
+    """The state after one more update."""
+    batch_number = state.update % trainer.updates_per_epoch(examples)
+    rows = jax.lax.dynamic_slice(order, (batch_number * trainer.batch_size,), (trainer.batch_size,))
+    number = state.update + 1
+    trainable, rest = partition((state.model, state.estimator))
+
+    def objective(trainable: PyTree) -> tuple[Float[Array, ""], Estimate]:
+        model, estimator = eqx.combine(trainable, rest)
+        estimate = _estimate(trainer, model, estimator, examples, rows, number)
+        return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
+
+    gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
+    steps, optimizer_state = trainer.optimizer.update(gradient, state.optimizer_state, trainable)
+    model, estimator = eqx.combine(optax.apply_updates(trainable, steps), rest)
+
+    is_bad = ~jnp.isfinite(jnp.mean(estimate.bound))
+    return TrainingState(
+        model=model,
+        estimator=estimator.updated(estimate),
+        optimizer_state=optimizer_state,
+        average=_average(trainer.averaging, state.average, model, number),
+        update=number,
+        totals=state.totals.plus(estimate, gradient),
+        first_bad_update=jnp.where((state.first_bad_update == 0) & is_bad, number, state.first_bad_update),
+    )
+
+
+def _estimate(
+    trainer: Trainer, model: Any, estimator: Estimator, examples: Examples, rows: Array, number: Array
+) -> Estimate:
+    """What the estimator makes of the rows' samples, drawn with the keys of this update's number."""
+    batch = examples.batch(rows, jnp.result_type(float))
+    samples = model.importance_samples(fold_in(trainer.key_of_latents, number), batch, trainer.num_samples)
+    if estimator.needs_dreams:
+        dreams = model.log_proposal_of_dreams(fold_in(trainer.key_of_dreams, number), batch)
+        samples = dataclasses.replace(samples, log_proposal_of_dreams=dreams)
+    return estimator(samples, batch)
+
+
+def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Array, ""]) -> PyTree:
+    """The exponential average of parameters; short at first, so that it forgets the initial ones."""
+    if decay is None:
+        return None
+    n = number.astype(jnp.result_type(float))
+    keep = jnp.minimum(decay, (1 + n) / (10 + n))
+    return jax.tree.map(lambda a, p: (keep * a + (1 - keep) * p).astype(a.dtype), average, partition(model)[0])
