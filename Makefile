@@ -8,11 +8,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: run test test-torch bench results format clean
 
-# Trains the paper's model with VIMCO for two minutes, evaluates it, and says where the pictures are.
+# Trains the paper's model with VIMCO for two minutes, evaluates it, makes its page, and says where all that is.
 run: $(VENV)/.installed
 	$(BIN)/vimco train --num-samples 5 --minutes 2 --output $(RUN)
 	$(BIN)/vimco evaluate $(RUN) --num-samples 100
+	$(BIN)/vimco page $(RUN)
 	@echo
+	@echo "Open $(RUN)/page.html in a browser: the model is inside it, dreams, and explains the digit that you draw."
 	@echo "Look at $(RUN)/curves.png, $(RUN)/samples.png and $(RUN)/summary.json. Then try:"
 	@echo "  $(BIN)/vimco train --resume $(RUN) --minutes 10          go on with this run"
 	@echo "  $(BIN)/vimco evaluate $(RUN)                             with 1000 samples, as in the paper"

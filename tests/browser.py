@@ -30,7 +30,8 @@ class Page:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path) -> None:
-        """Goes to a file, and waits until it is loaded."""
+        """Goes to a file, and waits until it is loaded. What was heard of an earlier one is forgotten."""
+        self.events.clear()
         self._call("Page.navigate", url=path.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
@@ -40,6 +41,53 @@ class Page:
         answer = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def resize(self, width: int, height: int = 800) -> None:
+        """Makes the window this large; a narrow one is a phone's."""
+        mobile = width < 600
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+
+    def prefer(self, scheme: str) -> None:
+        """Asks pages for their light or dark colours."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # pages have heard
+
+    def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
+        """A point in the window: that share of the width and height of an element, which is scrolled to."""
+        left, top, width, height = self.value(
+            f"(e => {{ e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+            " const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+        return left + x * width, top + y * height
+
+    def drag(self, points: list[tuple[float, float]]) -> None:
+        """Moves the mouse along points of the window with its button down; one point is a click."""
+        (x, y), *others = points
+        self._mouse("mouseMoved", x, y, buttons=0)
+        self._mouse("mousePressed", x, y, buttons=1)
+        for x, y in others:
+            self._mouse("mouseMoved", x, y, buttons=1)
+        self._mouse("mouseReleased", x, y, buttons=0)
+
+    def swipe(self, points: list[tuple[float, float]]) -> None:
+        """Moves a finger along points of the window."""
+        for number, (x, y) in enumerate(points):
+            kind = "touchMove" if number else "touchStart"
+            self._call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y}])
+        self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def press(self, key: str, shift: bool = False, control: bool = False) -> None:
+        """Presses a key, named as scripts name it, and lets it go."""
+        code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        event = {"key": key, "windowsVirtualKeyCode": code.get(key, 0), "modifiers": 8 * shift + 2 * control}
+        self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def _mouse(self, kind: str, x: float, y: float, buttons: int) -> None:
+        button = "none" if kind == "mouseMoved" else "left"
+        self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=buttons, clickCount=1)
 
     def complaints(self) -> list[dict]:
         """Errors and warnings on the console, exceptions, and failed loads."""

@@ -96,5 +96,5 @@ def test_the_best_of_a_row_is_marked_and_what_was_not_run_is_said(page):
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling_of_the_page(page):
-    page._call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=True)
+    page.resize(400)
     assert page.value("document.documentElement.scrollWidth") <= 400

@@ -1,16 +1,20 @@
 """The program as people meet it: what it prints, where, and how it ends. Whole programs in processes of their own where
 that matters (signals, kills, limits, terminals), and the same entry point within this process elsewhere."""
 
+import base64
 import csv
 import dataclasses
 import json
+import math
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import threading
 import warnings
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -293,6 +297,8 @@ MISTAKES = [
     ("sample nowhere --rows 0", "--rows and --columns must be positive"),
     ("sample nowhere --output no/where.png", "--output no/where.png"),
     ("sample", "RUN"),
+    ("page nowhere", "nowhere holds no run"),
+    ("page nowhere --output no/where.html", "--output no/where.html"),
     ("data", "list"),
     ("data fetch", "NAME"),
     ("data fetch mnist", "nothing to fetch"),
@@ -387,7 +393,7 @@ def test_too_little_memory_is_a_message_and_a_mistake_of_ours_is_not(program, mo
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "evaluate", "sample", "data", "data list", "data fetch", "study", "report"]
+    "command", ["", "train", "evaluate", "sample", "page", "data", "data list", "data fetch", "study", "report"]
 )
 def test_help(program, command):
     status, out, err = program(*command.split(), "--help")
@@ -525,6 +531,27 @@ def test_completions(program, structured):
         latents, _ = sample(jax.random.split(key, 3)[number], jnp.asarray(originals[:, :32]))
         np.testing.assert_allclose(completed[:, 32:], model.observation_probabilities(latents)[0], rtol=1e-5)
         assert ((completed[:, 32:] > 0) & (completed[:, 32:] < 1)).all()  # grey, not black and white
+
+
+def test_page(program, run, structured):
+    """One file with the parameters, bit for bit, and what is known about them."""
+    program("evaluate", run, "--num-samples", "7")
+    status, out, err = program("page", run, "--output", "page.html")
+    assert (status, err) == (0, "")
+    assert out.startswith("Page: page.html (0.1 MB).")
+    text = Path("page.html").read_text(encoding="utf-8")
+    header = json.loads(re.search(r'id="header">(.*?)</script>', text)[1])
+    numbers = np.frombuffer(base64.b64decode(re.search(r'id="weights">(.*?)</script>', text)[1]), "<f4")
+    kept = arrays(run, "best.safetensors")
+    for name, shape in header["arrays"]:
+        np.testing.assert_array_equal(numbers[: math.prod(shape)].reshape(shape), kept.pop(name))
+        numbers = numbers[math.prod(shape) :]
+    assert (len(numbers), len(kept)) == (0, 0)
+    assert dict(header["facts"])["Trained with"] == "vimco, K = 2, learned proposal"
+    assert dict(header["facts"])["Parameters"] == "best by validation, update 50, 32 bits"
+    assert re.search(r"^The test set has -\d+\.\d nats on average, by 7 samples\.$", header["reference"])
+    assert program("page", structured, "--half")[1].startswith(f"Page: {structured / 'page.html'} ")
+    assert '"float16"' in (structured / "page.html").read_text(encoding="utf-8")
 
 
 def test_samples_and_reconstructions(run):

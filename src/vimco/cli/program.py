@@ -13,6 +13,7 @@ import tyro
 from vimco import Interrupted, UsageError, __version__
 from vimco.cli.data import Data
 from vimco.cli.evaluate import Evaluate
+from vimco.cli.page import Page
 from vimco.cli.report import Report
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
@@ -23,6 +24,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
+    | Annotated[Page, tyro.conf.subcommand("page")]
     | Annotated[RunStudy, tyro.conf.subcommand("study")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
@@ -36,6 +38,7 @@ Train models with discrete latent variables by multi-sample bounds, and compare 
   vimco train --resume RUN        go on with a run that was stopped, killed or has ended
   vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
   vimco sample RUN                a picture of samples and reconstructions, or of completions
+  vimco page RUN                  a web page with the model inside: it completes the digit that you draw
   vimco study [NAME]              a table or figure of the paper, computed; without a name, the list of them
   vimco report FOLDER             tables and figures of all runs in a folder, as a page and as Markdown
   vimco data list                 the data sets

@@ -9,6 +9,7 @@ best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
 summary.json                       what came out, and evaluations; `stages`: those from before an extension
 curves.png, samples.png            pictures
+page.html                          the model as a web page to draw on, where it was asked for
 tensorboard/                       event files, where they are asked for
 =================================  =================================================================================
 """

@@ -42,7 +42,7 @@ def write_atomically(path: Path, content: bytes, previous: Path | None = None) -
 
 def write_tree(path: Path, tree: Any, facts: dict[str, Any], previous: Path | None = None) -> None:
     """Writes the arrays of a tree, and a few facts beside them, with a checksum over both; see `write_atomically`."""
-    arrays = {name: np.asarray(leaf) for name, leaf in _named_arrays(tree).items()}
+    arrays = {name: np.asarray(leaf) for name, leaf in named_arrays(tree).items()}
     text = json.dumps(facts, sort_keys=True)
     metadata = {"facts": text, "sha256": _checksum(arrays, text)}
     write_atomically(path, safetensors.numpy.save(arrays, metadata), previous)
@@ -66,7 +66,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def filled(template: T, arrays: dict[str, np.ndarray], path: Path) -> T:
     """The template with its arrays replaced by those of the same names, which must be of the same shapes."""
-    names = _named_arrays(template)
+    names = named_arrays(template)
     if set(names) != set(arrays):
         name = sorted(set(names) ^ set(arrays))[0]
         raise UsageError(f"{path} is of another model: it and the configuration do not agree about {name!r}.")
@@ -85,7 +85,8 @@ def _name(location: Any) -> str:
     return jax.tree_util.keystr(location, simple=True, separator=".")
 
 
-def _named_arrays(tree: Any) -> dict[str, Any]:
+def named_arrays(tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by the names that files have for them: `prior.layers.0.bias`, say."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {_name(location): leaf for location, leaf in leaves if eqx.is_array(leaf)}
 

@@ -1,0 +1,40 @@
+"""The command `vimco page`: parse, call, print."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vimco.cli.evaluate import refuse_missing_folder
+from vimco.cli.sample import OneRun
+from vimco.cli.terminal import out
+from vimco.report.digit import digit_page
+from vimco.runs import directory
+from vimco.runs.directory import Weights
+from vimco.runs.store import write_atomically
+
+
+@dataclass(frozen=True)
+class Page:
+    """Make a web page with the model of a run inside, to draw on.
+
+    Structured models complete the digit whose top half you draw, and score a whole one. Generative models dream, and
+    explain the digit that you draw. The page is one file: it needs no server, no network and no installation.
+    """
+
+    run: OneRun
+    """A run directory."""
+    output: Path | None = None
+    """The HTML file to write; by default page.html in the run directory."""
+    weights: Weights = "best"
+    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    half: bool = False
+    """Round the parameters to 16 bits: the page is half as large, and log-probabilities change a little."""
+
+    def __call__(self) -> None:
+        """Makes the page, and says where it is."""
+        if self.output is not None:
+            refuse_missing_folder("--output", self.output)
+        run = directory.load(self.run)
+        path = self.output or run.path / "page.html"
+        content = digit_page(run, self.weights, half=self.half).encode()
+        write_atomically(path, content)
+        out.print(f"Page: {path} ({len(content) / 1e6:.1f} MB). Open it in a browser, and draw.")

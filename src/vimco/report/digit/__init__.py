@@ -1,0 +1,123 @@
+"""A trained model as one web page to draw on: it completes a digit, dreams, and scores what is drawn.
+
+`model.js` is the arithmetic, `page.js` and `page.css` the page around it, `page.html` the frame that they and the
+weights are put into. The file needs nothing else: no network, no server.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vimco.errors import UsageError
+from vimco.models import SigmoidBeliefNetwork
+from vimco.runs.directory import Run, Weights
+from vimco.runs.store import named_arrays
+
+FOLDER = Path(__file__).parent
+NUM_EXAMPLES = 12
+
+
+def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> str:
+    """The page of a run. With `half` the weights are rounded to 16 bits, which makes it half as large."""
+    examples = representatives(run.dataset().test, NUM_EXAMPLES)
+    header = {
+        "task": run.config.task,
+        "shape": run.image_shape,
+        "symmetric": run.config.symmetric,
+        "examples": _base64(np.packbits(examples, axis=1).tobytes()),
+        "reference": _reference(run, weights),
+        "facts": _facts(run, weights, half),
+    }
+    return page_of_model(run.model(weights), header, title=f"vimco: {run.path.resolve().name}", half=half)
+
+
+def representatives(images: np.ndarray, number: int) -> np.ndarray:
+    """Images that between them are near to all others: greedy k-medoids in Hamming distance, on at most 600 images.
+
+    The boldest comes first.
+    """
+    pixels = images[:: -(-len(images) // 600)].astype(np.float32)
+    ink = pixels.sum(axis=1)
+    distances = ink[:, None] + ink - 2 * pixels @ pixels.T
+    to_chosen = np.full(len(pixels), np.inf)  # from each image to the nearest that was chosen
+    chosen = []
+    for _ in range(min(number, len(pixels))):
+        chosen.append(int(np.minimum(to_chosen[:, None], distances).sum(axis=0).argmin()))
+        to_chosen = np.minimum(to_chosen, distances[chosen[-1]])
+    return pixels[sorted(chosen, key=lambda i: -ink[i])].astype(np.uint8)
+
+
+def page_of_model(model: Any, header: dict[str, Any], *, title: str, half: bool) -> str:
+    """The page of a model: the frame, filled with style, script, header and weights."""
+    if not isinstance(model, SigmoidBeliefNetwork):
+        raise UsageError(
+            f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
+        )
+    dtype = np.dtype("<f2" if half else "<f4")
+    with np.errstate(over="ignore"):
+        arrays = {name: np.asarray(leaf).astype(dtype) for name, leaf in named_arrays(model).items()}
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise UsageError(
+            f"Some weights are too large for {8 * dtype.itemsize} bits, so there is no page of this model."
+        )
+    header = {**header, "dtype": dtype.name, "arrays": [(name, array.shape) for name, array in arrays.items()]}
+    style = _source("page.css")
+    script = _source("model.js") + "\n" + _source("page.js")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    parts = {
+        "policy": policy,
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "header": json.dumps(header).replace("<", r"\u003c"),  # so that no text in it can end the element
+        "weights": _base64(b"".join(array.tobytes() for array in arrays.values())),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _source("page.html"))
+
+
+def _facts(run: Run, weights: Weights, half: bool) -> list[tuple[str, str]]:
+    """What the page says about its model: terms and texts."""
+    config = run.config
+    kind = {"generative": "generative", "structured": "bottom half from top half"}[config.task]
+    proposal = "learned proposal" if config.proposal == "learned" else "samples from the prior"
+    kept = {"best": "best by validation", "best-average": "best average", "latest": "latest"}[weights]
+    return [
+        ("Run", run.path.resolve().name),
+        ("Model", f"sigmoid belief network {'-'.join(map(str, config.layers))}, {kind}"),
+        ("Trained with", f"{config.estimator}, K = {config.num_samples}, {proposal}"),
+        ("Data", run.data["name"]),
+        ("Parameters", f"{kept}, update {run.update_of(weights):,}, {'16' if half else '32'} bits"),
+    ]
+
+
+def _reference(run: Run, weights: Weights) -> str:
+    """What the test set scores with the same parameters, if that has been evaluated: with most samples."""
+    found = [e for e in run.summary().get("evaluations", []) if e["split"] == "test" and e["weights"] == weights]
+    if not found:
+        return ""
+    best = max(found, key=lambda e: e["num_samples"])
+    return (
+        f"The test set has {-best['negative_log_likelihood']:.1f} nats on average, by {best['num_samples']:,} samples."
+    )
+
+
+def _source(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """How a policy names the one script, or style, that it allows."""
+    return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
