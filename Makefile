@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-torch bench results format clean
+.PHONY: run test test-torch bench results docs docs-serve format clean
 
 # Trains the paper's model with VIMCO for two minutes, evaluates it, makes its page, and says where all that is.
 run: $(VENV)/.installed
@@ -36,16 +36,25 @@ test-torch: $(VENV)/.installed-torch
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
-# docs/results.md and its figures, from the records of our own runs in docs/results.
+# docs/paper/results.md and its figures, from the records of our own runs in docs/results.
 results: $(VENV)/.installed
-	$(BIN)/vimco report docs/results --output docs --remarks docs/results/remarks.txt
+	$(BIN)/vimco report docs/results --output docs/paper --remarks docs/results/remarks.txt
+
+# The site, in site/. Warnings are errors, and so are links that lead nowhere. Needs no network.
+docs: $(VENV)/.installed-docs
+	$(BIN)/vimco report docs/results --output site/paper/report --remarks docs/results/remarks.txt
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs site
+	@echo "The site is in site/index.html."
+
+docs-serve: docs
+	$(BIN)/python -m http.server --directory site --bind 127.0.0.1 8000
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site build
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +66,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable ".[test,numpyro]"
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable ".[docs]"
 	@touch $@ $(VENV)/.installed
 
 # This version of PyTorch first: with it in place nothing asks for a newer one with accelerator libraries.

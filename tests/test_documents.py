@@ -8,14 +8,26 @@ import pytest
 from vimco.report import write_report
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "results/" not in page.as_posix())]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def anchors(document: Path) -> set[str]:
+    """The names that a link may lead to: headings as GitHub and MyST name them, and those that are set by hand."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text)) | set(re.findall(r"^\((.+)\)=$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document):
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
-    local = [target for target in targets if "://" not in target]
-    missing = [target for target in local if not (document.parent / target).exists()]
+    missing = []
+    for path, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", document.read_text()):
+        if "://" in path:
+            continue
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            missing.append(f"{path}#{anchor}")
     assert not missing
 
 
@@ -24,7 +36,7 @@ def test_the_results_are_what_a_report_makes_of_the_runs(tmp_path):
     records = ROOT / "docs" / "results"
     text, _, problems = write_report([records], tmp_path, records / "remarks.txt")
     assert not problems
-    assert text.read_text() == (ROOT / "docs" / "results.md").read_text()
+    assert text.read_text() == (ROOT / "docs" / "paper" / "results.md").read_text()
 
 
 def test_the_readme_opens_with_a_picture_and_two_commands():

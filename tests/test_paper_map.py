@@ -1,4 +1,4 @@
-"""`docs/paper-map.md` names functions and tests: all of them exist, and no equation is missing."""
+"""`docs/paper/map.md` names functions and tests: all of them exist, and no equation is missing."""
 
 import ast
 import importlib
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 def rows() -> list[list[str]]:
     """The cells of every row of every table, without headings and rules."""
-    lines = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "paper" / "map.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return [row for row in cells if not row[0].startswith("---") and row[2] != "Function"]
 

@@ -429,7 +429,7 @@ def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
 
 
 def test_the_program_in_the_documentation_works_as_printed(tmp_path, monkeypatch):
-    text = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
+    text = (Path(__file__).parent.parent / "docs" / "how-to" / "studies.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "program.py").write_text(program)
     monkeypatch.chdir(tmp_path)

@@ -212,7 +212,7 @@ def test_nothing_is_learned_from_sets_that_are_all_impossible(name):
 
 @pytest.mark.parametrize("name", ["nvil-constant", "vimco-learned-constant"])
 def test_learned_baselines_pay_for_sets_that_are_all_impossible(name):
-    """Nothing is learned from such sets, so the baseline's own mean of zero is lost (docs/deviations.md)."""
+    """Nothing is learned from such sets, so the baseline's own mean of zero is lost (docs/paper/deviations.md)."""
     toy = table_toy(*TOYS_WITH_ZEROS["some"])
     error = toy.expected_gradient(UNBIASED[name](toy), 2) - toy.exact_gradient(2)
     assert 1e-3 < np.linalg.norm(error) < 1

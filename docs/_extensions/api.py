@@ -1,0 +1,135 @@
+"""The reference of the library, from its source: signatures with their shapes, docstrings, and comments of fields.
+
+    ```{api} multi_sample_bound VIMCO vimco.training.Trainer
+    ```
+
+Names without a dot are public names of vimco. Docstrings here are Markdown, as people write them, and shapes are
+strings in annotations. So this reads the source itself: autodoc would take the former for reStructuredText, and
+evaluate the latter.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FENCE = "````````"
+
+
+def found(name: str) -> Any:
+    """The object of a dotted name."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def written(node: ast.AST) -> str:
+    """An annotation or a default as the source has it, with the plain word for arrays of any library."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("field"):
+        node = {word.arg: word.value for word in node.keywords}.get("default", ast.Constant(...))
+    return ast.unparse(node).replace("AnyArray", "Array").replace("'", '"')
+
+
+def signature(node: ast.FunctionDef, *, is_method: bool) -> str:
+    """Parameters and result as they are written."""
+    arguments = node.args
+    if is_method and not any(ast.unparse(d) == "staticmethod" for d in node.decorator_list):
+        (arguments.posonlyargs or arguments.args).pop(0)
+    result = "" if node.returns is None else f" -> {written(node.returns)}"
+    return f"({written(arguments)}){result}"
+
+
+def entry(kind: str, name: str, body: list[str], options: tuple[str, ...] = (), depth: int = 0) -> list[str]:
+    """A directive of the Python domain with Markdown inside."""
+    fence = FENCE[depth:]
+    return [f"{fence}{{py:{kind}}} {name}", *options, "", *body, "", fence, ""]
+
+
+def comment(lines: list[str], node: ast.stmt) -> str:
+    """The comment behind a field, or the lines of comment above it."""
+    behind = re.search(r"  # (.*)", lines[(node.end_lineno or node.lineno) - 1])
+    if behind:
+        return behind[1]
+    above = []
+    for line in reversed(lines[: node.lineno - 1]):
+        if not line.strip().startswith("# "):
+            break
+        above.insert(0, line.strip()[2:])
+    return " ".join(above)
+
+
+def of_function(name: str, node: ast.FunctionDef, kind: str = "function", depth: int = 0) -> list[str]:
+    """A function or a method."""
+    decorators = {ast.unparse(d) for d in node.decorator_list}
+    if "property" in decorators:
+        result = [] if node.returns is None else [f":type: {written(node.returns)}"]
+        return entry("property", name, [ast.get_docstring(node) or ""], tuple(result), depth)
+    if "classmethod" in decorators:
+        kind = "classmethod"
+    return entry(
+        kind, name + signature(node, is_method=kind != "function"), [ast.get_docstring(node) or ""], depth=depth
+    )
+
+
+def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
+    """A class with its public fields and methods, in the order of the source."""
+    body, arguments = [ast.get_docstring(node) or "", ""], ""
+    for number, member in enumerate(node.body):
+        if isinstance(member, ast.FunctionDef):
+            if member.name == "__init__":
+                arguments = signature(member, is_method=True).removesuffix(" -> None")
+            elif member.name == "__call__" or not member.name.startswith("_"):
+                body += of_function(member.name, member, "method", depth=1)
+        elif isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
+            following = node.body[number + 1] if number + 1 < len(node.body) else None
+            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            text = inspect.cleandoc(following.value.value) if is_text else comment(lines, member)
+            value = [] if member.value is None else [f":value: {written(member.value)}"]
+            options = (f":type: {written(member.annotation)}", *value)
+            body += entry("attribute", ast.unparse(member.target), [text], options, depth=1)
+    return entry("class", name + arguments, body)
+
+
+def reference(name: str) -> list[str]:
+    """One name of the reference, in MyST Markdown."""
+    full = name if "." in name else f"vimco.{name}"
+    value = found(full)
+    if not callable(value):
+        return entry("data", full, [f"`{value!r}`"])
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(value)))
+    (node,) = ast.parse(source).body
+    if isinstance(node, ast.ClassDef):
+        return of_class(full, node, source.splitlines())
+    assert isinstance(node, ast.FunctionDef), full
+    return of_function(full, node)
+
+
+class API(SphinxDirective):
+    """Put the reference of some names here."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Parse what the source says as Markdown."""
+        for name in self.arguments[0].split():
+            value = found(name if "." in name else f"vimco.{name}")
+            if callable(value):
+                self.env.note_dependency(inspect.getfile(inspect.unwrap(value)))
+        text = [line for name in self.arguments[0].split() for line in reference(name)]
+        lines = [line for part in text for line in part.split("\n")]
+        container = nodes.container()
+        self.state.nested_parse(StringList(lines, source="api"), 0, container)
+        return container.children
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("api", API)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

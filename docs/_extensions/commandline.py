@@ -1,0 +1,80 @@
+"""The reference of the program, from its parser: nothing about an option is written by hand.
+
+```{commands}
+```
+"""
+
+import argparse
+import re
+import warnings
+from collections.abc import Iterator
+
+import tyro
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the program."""
+    from vimco.cli.program import Command
+
+    config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to hand it out
+        return tyro.extras.get_parser(Command, prog="vimco", config=config)
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Every command that has no commands of its own."""
+    inner = [action for action in parser._actions if isinstance(action.choices, dict)]
+    for action in inner:
+        for command in action.choices.values():
+            yield from commands(command)
+    if not inner:
+        yield parser
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a table."""
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+def table(command: argparse.ArgumentParser) -> list[str]:
+    """The options of a command, one row each."""
+    lines = ["| option | what | default |", "|---|---|---|"]
+    for action in command._actions:
+        if action.dest == "help":
+            continue
+        text = re.sub(r"\((required|one or more)\)", "", action.help or "")
+        default = re.search(r"\(default: (.*)\)\s*$", text, re.DOTALL)
+        shown = default[1] if default and default[1] not in ("None", "") else ""
+        text = text[: default.start()] if default else text
+        metavar = str(action.metavar or "").replace("{", "").replace("}", "").replace(",", " | ")
+        names = ", ".join(f"`{name}`" for name in action.option_strings)
+        head = f"{names} `{metavar}`" if names and metavar else names or f"`{metavar}`"
+        lines.append(f"| {cell(head)} | {cell(text.strip())} | {f'`{cell(shown)}`' if shown else ''} |")
+    return lines
+
+
+class Commands(SphinxDirective):
+    """Put the reference of every command here."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make a section of each command."""
+        found = []
+        for command in commands(parser()):
+            section = nodes.section(ids=[nodes.make_id(command.prog)], names=[command.prog])
+            section += nodes.title(command.prog, command.prog)
+            lines = [*(command.description or "").splitlines(), "", "```{rst-class} options", "```", ""]
+            self.state.nested_parse(StringList([*lines, *table(command)], source="parser"), 0, section)
+            self.state.document.note_implicit_target(section)
+            found.append(section)
+        return found
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("commands", Commands)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
