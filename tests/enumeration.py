@@ -55,12 +55,14 @@ class Toy:
         """The numbers (K, M^K) of the configurations in every set of K samples."""
         return np.indices(self.log_joint.shape * K).reshape(K, -1)
 
-    def samples(self, K: int) -> ImportanceSamples:
-        """Every set of K samples, along the example axis."""
-        numbers = self.sets(K)
+    def samples(self, K: int, num_auxiliary: int = 0) -> ImportanceSamples:
+        """Every set of K samples, along the example axis; with auxiliary ones, every set of both."""
+        numbers = self.sets(K + num_auxiliary)
+        log_weights = self.log_joint - self.log_proposal
         return ImportanceSamples(
-            jnp.asarray(self.log_joint[numbers]),
-            jnp.asarray(self.log_proposal[numbers]),
+            jnp.asarray(self.log_joint[numbers[:K]]),
+            jnp.asarray(self.log_proposal[numbers[:K]]),
+            auxiliary_log_weights=jnp.asarray(log_weights[numbers[K:]]) if num_auxiliary else None,
             proposal_is_prior=self.proposal_is_prior,
         )
 
@@ -82,29 +84,35 @@ class Toy:
         """L^K (Eq. 4)."""
         return float(_expected_bound(self.sets(K), self.log_joint, self.log_proposal))
 
-    def exact_gradient(self, K: int) -> np.ndarray:
-        """∇L^K, the sum over all sets differentiated: a vector of all parameters."""
+    def exact_gradient(self, K: int, order: float = 0.0) -> np.ndarray:
+        """∇L^K, the sum over all sets differentiated: a vector of all parameters. Order 1 is the ELBO."""
         tables = (jnp.asarray(self.log_joint), jnp.asarray(self.log_proposal))
-        of_joint, of_proposal = _gradient_of_expected_bound(self.sets(K), *tables)
+        of_joint, of_proposal = _gradient_of_expected_bound(self.sets(K), *tables, order)
         return of_joint @ self.gradient_of_log_joint + of_proposal @ self.gradient_of_log_proposal
 
     def gradients(self, estimator: Estimator, K: int) -> np.ndarray:
-        """The estimate of ∇L^K that each set of samples gives: (M^K, number of parameters)."""
+        """The estimate of ∇L^K that each set of samples gives: (M^K, number of parameters).
+
+        With S auxiliary samples there are M^(K+S) sets.
+        """
+        S = estimator.num_auxiliary
         looks_at_data = any(leaf.ndim == 2 for leaf in jax.tree.leaves(eqx.filter(estimator, eqx.is_array)))
-        batch = copies(self.example, len(self.log_joint) ** K) if looks_at_data else None
-        record = gradient_of_surrogates(self.samples(K), estimator, batch)
-        return np.einsum("ks,ksp->sp", record.log_joint, self.gradient_of_log_joint[self.sets(K)]) + np.einsum(
-            "ks,ksp->sp", record.log_proposal, self.gradient_of_log_proposal[self.sets(K)]
+        batch = copies(self.example, len(self.log_joint) ** (K + S)) if looks_at_data else None
+        record = gradient_of_surrogates(self.samples(K, S), estimator, batch)
+        numbers = self.sets(K + S)[:K]
+        return np.einsum("ks,ksp->sp", record.log_joint, self.gradient_of_log_joint[numbers]) + np.einsum(
+            "ks,ksp->sp", record.log_proposal, self.gradient_of_log_proposal[numbers]
         )
 
     def expected_gradient(self, estimator: Estimator, K: int) -> np.ndarray:
         """The mean of the estimate over every set of K samples."""
-        return self.probabilities(K) @ self.gradients(estimator, K)
+        return self.probabilities(K + estimator.num_auxiliary) @ self.gradients(estimator, K)
 
-    def variance(self, estimator: Estimator, K: int) -> float:
-        """The exact variance of the estimate, summed over all parameters."""
-        gradients = self.gradients(estimator, K)
-        return float(self.probabilities(K) @ np.sum((gradients - self.probabilities(K) @ gradients) ** 2, axis=1))
+    def variance(self, estimator: Estimator, K: int, parameters: slice = slice(None)) -> float:
+        """The exact variance of the estimate, summed over all parameters, or over some."""
+        probability = self.probabilities(K + estimator.num_auxiliary)
+        gradients = self.gradients(estimator, K)[:, parameters]
+        return float(probability @ np.sum((gradients - probability @ gradients) ** 2, axis=1))
 
     def of_proposal(self, vector: np.ndarray) -> np.ndarray:
         """The part of a gradient that belongs to the proposal of an SBN."""
@@ -136,16 +144,20 @@ def gradient_of_surrogates(samples: ImportanceSamples, estimator: Estimator, bat
     return jnp.sum(estimator(samples, batch).surrogate)
 
 
-@jax.jit
-def _expected_bound(sets, log_joint, log_proposal):
+@functools.partial(jax.jit, static_argnums=3)
+def _expected_bound(sets, log_joint, log_proposal, order=0.0):
     """E[L̂; the weights are not all zero]: where all are, L̂ is −inf and no expectation exists."""
     log_weights = log_joint[sets] - log_proposal[sets]
     is_possible = jnp.any(log_weights > -jnp.inf, axis=0)
-    bound = jax.nn.logsumexp(jnp.where(is_possible, log_weights, 0.0), axis=0) - jnp.log(sets.shape[0])
+    if order == 1:
+        bound = jnp.mean(log_weights, axis=0)
+    else:
+        powers = (1 - order) * jnp.where(is_possible, log_weights, 0.0)
+        bound = (jax.nn.logsumexp(powers, axis=0) - jnp.log(sets.shape[0])) / (1 - order)
     return jnp.sum(jnp.exp(jnp.sum(log_proposal[sets], axis=0)) * jnp.where(is_possible, bound, 0.0))
 
 
-_gradient_of_expected_bound = jax.jit(jax.grad(_expected_bound, (1, 2)))
+_gradient_of_expected_bound = jax.jit(jax.grad(_expected_bound, (1, 2)), static_argnums=3)
 
 
 class Table(eqx.Module):
@@ -153,6 +165,9 @@ class Table(eqx.Module):
 
     log_joint: jax.Array
     proposal_logits: jax.Array
+
+
+PROPOSAL_OF_TABLE = slice(8, 16)  # the parameters of a table toy's proposal
 
 
 def table_toy(log_joint, proposal_logits) -> Toy:

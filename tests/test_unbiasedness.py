@@ -37,7 +37,10 @@ from vimco import (
 from vimco.estimators import ESTIMATORS, RunningMoments
 from vimco.parameters import partition
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:Leaving the sample out"),  # with the prior too, to show what it costs
+]
 
 
 def moments(mean: float, variance: float) -> RunningMoments:

@@ -12,7 +12,10 @@ from enumeration import Toy, sbn_toy, table_toy
 from vimco import NVIL, VIMCO, Estimator, Naive, arithmetic_mean_of_others, left_out
 from vimco.estimators import RunningMoments
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:Leaving the sample out"),  # with the prior too, to show what it costs
+]
 
 LOG_JOINT = [-6.0, -5.2, -7.1, -4.0, -6.5, -5.0, -8.0, -4.6]
 

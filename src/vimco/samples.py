@@ -55,6 +55,15 @@ class ImportanceSamples(eqx.Module):
     log_score: Float[AnyArray, "K *B"] | None = None
     # log Q(h | x, c) at dreams (x, h) ~ P(x, h | c), for the sleep update (Eq. 12) alone.
     log_proposal_of_dreams: Float[AnyArray, "*B"] | None = None
+    # log f of S more samples from the same proposal, for OVIS's baseline alone; no gradient flows through them.
+    auxiliary_log_weights: Float[AnyArray, "S *B"] | None = None
+    # log P(x | h^k, c), a part of `log_joint`, for likelihood annealing alone.
+    log_likelihood: Float[AnyArray, "K *B"] | None = None
+    # log f with all parameters held constant and the latents attached, for STL and DReG alone. Where it is given,
+    # `log_joint` holds the latents constant: parameters and latents then have coefficients of their own.
+    frozen_log_weights: Float[AnyArray, "K *B"] | None = None
+    # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`.
+    latents_attached: bool = eqx.field(static=True, default=False)
     # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too:
     # log f does not contain log Q.
     proposal_is_prior: bool = eqx.field(static=True, default=False)
@@ -97,10 +106,11 @@ class Estimate(eqx.Module):
     """What an estimator makes of the samples. The gradient of `surrogate` is the estimate of ∇L^K, per example."""
 
     surrogate: Float[AnyArray, "*B"]  # to be maximised; its value means nothing
-    bound: Float[AnyArray, "*B"]  # L̂, Eq. 4
+    bound: Float[AnyArray, "*B"]  # L̂, Eq. 4, whatever the estimator ascends
     learning_signal: Float[AnyArray, "K *B"]  # what multiplies ∇ log Q(h^k): centred, before any normalisation
     effective_sample_size: Float[AnyArray, "*B"]
-    residual: Float[AnyArray, "..."] | None = None  # what the running moments of a learned baseline follow
+    residual: Float[AnyArray, "..."] | None = None  # what an estimator's state follows, such as running moments
+    objective: Float[AnyArray, "*B"] | None = None  # the estimate of what is ascended; None: the bound
 
     @property
     def signal_rms(self) -> Float[AnyArray, ""]:

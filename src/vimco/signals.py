@@ -15,7 +15,9 @@ Nothing here is meant to be differentiated: estimators hold signals and weights 
 """
 
 import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 from jaxtyping import Float
@@ -100,15 +102,279 @@ def left_out(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     return array_namespace(log_weights).full_like(log_weights, -math.inf)
 
 
-def _number_of_others(log_weights: Float[Array, "K *B"]) -> int:
-    """K − 1, which a mean of the others divides by."""
+@dataclass(frozen=True)
+class ScaledMean:
+    """log f̂_j = log c/(K−1) Σ_{i≠j} f_i: c = 1 is the arithmetic mean, c = 0 leaves the sample out.
+
+    Any c ≥ 0 keeps the estimate unbiased. To leading order in 1/K the variance is smallest at c = 0 for a learned
+    proposal, and at c = 1 where the prior is the proposal (Daudel et al., 2026, arXiv 2602.01412).
+    """
+
+    scale: float | Array  # c
+
+    def __call__(self, log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
+        """Return log f̂ of each sample."""
+        mean = arithmetic_mean_of_others(log_weights)
+        if not isinstance(self.scale, int | float):
+            return mean + _log(self.scale)
+        if not 0 <= self.scale < math.inf:
+            raise UsageError(f"The scale c of a mean must be zero or a positive, finite number; got {self.scale}.")
+        return mean + math.log(self.scale) if self.scale > 0 else left_out(log_weights)
+
+
+def check_order(order: float) -> None:
+    """Refuse a Rényi order outside [0, 1)."""
+    if not 0 <= order < 1:
+        raise UsageError(
+            f"The Rényi order must be at least 0 (the multi-sample bound) and below 1; got {order}. At 1 the bound is "
+            "the variational bound (ELBO), which has an estimator of its own, RLOO."
+        )
+
+
+def powers_of_weights(log_weights: Float[Array, "K *B"], order: float | Array) -> Float[Array, "K *B"]:
+    """(1 − α) log f_k: what takes the place of the log-weights in the bound of Rényi order α."""
+    if isinstance(order, int | float):
+        check_order(order)
+        if order == 0:
+            return log_weights
+    # The largest comes out the same in whatever order a compiler rounds: what follows subtracts it again.
+    maximum = _finite_maximum(log_weights)
+    return (1 - order) * (log_weights - maximum) + (1 - order) * maximum
+
+
+def renyi_bound(log_weights: Float[Array, "K *B"], order: float | Array) -> Float[Array, "*B"]:
+    """L̂^α = 1/(1−α) log 1/K Σ_k f_k^{1−α}, 0 ≤ α < 1 (Li & Turner, 2016). α = 0 is the multi-sample bound.
+
+    As α → 1 it tends to the mean of log f, the ELBO's estimate.
+    """
+    return multi_sample_bound(powers_of_weights(log_weights, order)) / (1 - order)
+
+
+def jackknife_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
+    """K L̂_K − (K−1) mean_j L̂_{K−1} without j: log P(x) with a bias of order 1/K², not a bound. K ≥ 2.
+
+    For evaluation alone. −inf where fewer than two weights are positive, since nothing is then left over without one.
+    """
+    xp = array_namespace(log_weights)
+    K = log_weights.shape[0]
+    maximum = _finite_maximum(log_weights)
+    relative = log_weights - maximum
+    others = xp.mean(arithmetic_mean_of_others(relative), axis=0)
+    is_defined = others > -math.inf
+    value = maximum + K * multi_sample_bound(relative) - (K - 1) * xp.where(is_defined, others, 0.0)
+    return xp.where(is_defined, value, -math.inf)
+
+
+def ovis_signal(
+    log_weights: Float[Array, "K *B"],
+    auxiliary_log_weights: Float[Array, "S *B"],
+    *,
+    proposal_is_prior: bool = False,
+) -> Float[Array, "K *B"]:
+    """The learning signal of OVIS with S auxiliary samples (Liévin et al., 2020), O(K S):
+
+        signal_j = L̂ − 1/S Σ_s (log F_j^s/K − f^s/F_j^s),   F_j^s = Σ_{i≠j} f_i + f^s.
+
+    The auxiliary samples come from the same proposal and stand in for sample j in the baseline alone, an estimate of
+    E[L̂ − w̃_j | h^-j]; it is unbiased for every S. With the prior as proposal log f does not contain log Q, and the
+    baseline is the mean of log F_j^s/K. K ≥ 2. Where all others are zero the signal is L̂ itself.
+    """
+    xp = array_namespace(log_weights)
+    _number_of_others(log_weights, "OVIS replaces a sample beside the others")
+    S = auxiliary_log_weights.shape[0]
+    if S < 1:
+        raise UsageError("OVIS estimates its baseline from auxiliary samples: give one or more, S >= 1.")
+    maximum = _finite_maximum(log_weights)
+    relative = log_weights - maximum
+    log_sum = _log(_sum(xp.exp(relative)))
+    others = _relative_log_sum_of_others(relative)
+    has_others = others > -math.inf
+    # Finite in place of −inf: those entries are not used, and −inf − (−inf) would be NaN.
+    others = xp.where(has_others, others, 0.0)
+    auxiliary = auxiliary_log_weights - maximum
+    swapped = xp.logaddexp(others[:, None], auxiliary[None])  # (K, S, *B)
+    baseline = swapped if proposal_is_prior else swapped - xp.exp(auxiliary[None] - swapped)
+    signal = log_sum - xp.mean(baseline, axis=1)
+    bound = maximum + log_sum - math.log(log_weights.shape[0])
+    return xp.where(log_sum > -math.inf, xp.where(has_others, signal, bound), 0.0)
+
+
+def check_gamma(gamma: float) -> None:
+    """Refuse a γ of OVIS~ outside [0, 1]."""
+    if not 0 <= gamma <= 1:
+        raise UsageError(f"gamma of OVIS~ lies between 0 (unbiased) and 1 (tends to the wake update); got {gamma}.")
+
+
+def asymptotic_ovis_signal(log_weights: Float[Array, "K *B"], gamma: float) -> Float[Array, "K *B"]:
+    """The learning signal of OVIS~, −log(1 − w̃_j) + γ (w̃_j + log(1 − 1/K)), 0 ≤ γ ≤ 1 (Liévin et al., 2020).
+
+    γ = 0 is VIMCO with f̂ = 0 (`left_out`), unbiased. With γ = 1 the whole coefficient of ∇ log Q(h^j) tends to
+    w̃_j − 1/K as K grows: the wake update of RWS, centred, and not ∇L^K. K ≥ 2.
+    """
+    xp = array_namespace(log_weights)
+    check_gamma(gamma)
+    K = 1 + _number_of_others(log_weights, "OVIS compares each sample with the others")
+    signal = vimco_signal(log_weights, left_out(log_weights))
+    if gamma == 0:
+        return signal
+    shift = gamma * (normalized_weights(log_weights) + math.log1p(-1 / K))
+    return xp.where(_sum(xp.exp(log_weights - _finite_maximum(log_weights))) > 0, signal + shift, 0.0)
+
+
+def rloo_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
+    """(log f_j − mean of the others' log f) / K = (log f_j − mean log f) / (K − 1): RLOO for the ELBO. K ≥ 2.
+
+    The ELBO is −inf where a weight may be zero: a set with such a sample teaches nothing, and its signals are 0.
+    """
+    xp = array_namespace(log_weights)
+    others = _number_of_others(log_weights, "RLOO compares each sample with the mean of the others")
+    is_zero = log_weights == -math.inf
+    relative = xp.where(is_zero, 0.0, log_weights - _finite_maximum(log_weights))
+    return xp.where(xp.any(is_zero, axis=0), 0.0, (relative - xp.mean(relative, axis=0)) / others)
+
+
+def wake_weights(log_weights: Float[Array, "K *B"], centred: bool = False) -> Float[Array, "K *B"]:
+    """w̃_j, the coefficient of ∇ log Q(h^j) in the wake update (Eq. 11); or w̃_j − 1/K, of the same mean.
+
+    1/K is a baseline: a score has mean zero, so the mean stays and the variance falls. Where all others are zero the
+    baseline is left out, which keeps the mean exactly.
+    """
+    weights = normalized_weights(log_weights)
+    if not centred:
+        return weights
+    return weights - _has_others(log_weights) / log_weights.shape[0]
+
+
+def check_partition(partition: Sequence[float]) -> None:
+    """Refuse what is no partition of [0, 1]: its left ends must rise strictly from 0 and stay below 1."""
+    points = tuple(partition)
+    if not points:
+        raise UsageError("The partition of the thermodynamic objective is empty: give its points, such as (0, 0.05).")
+    rises = all(a < b for a, b in zip(points, (*points[1:], 1.0), strict=True))
+    if points[0] != 0 or not rises:
+        raise UsageError(
+            "The partition of the thermodynamic objective must rise strictly, from 0, to points below 1; got "
+            f"{', '.join(f'{point:g}' for point in points)}."
+        )
+
+
+def log_spaced_partition(num_points: int, smallest: float) -> tuple[float, ...]:
+    """0, then `num_points` − 1 points that rise by equal factors from `smallest`; the next would be 1."""
+    if num_points < 1 or not 0 < smallest < 1:
+        raise UsageError(
+            "A log-spaced partition needs one or more points, and a smallest one between 0 and 1; got "
+            f"{num_points} and {smallest}."
+        )
+    return (0.0, *(smallest ** (1 - i / (num_points - 1)) for i in range(num_points - 1)))
+
+
+def moment_partition(log_weights: Float[Array, "K *B"], num_points: int) -> Float[Array, "P"]:
+    """Points β_i at which E_{π_β} log f has risen by i/P of the way from β = 0 to 1 (Brekelmans et al., 2020).
+
+    The expectations are self-normalised and averaged over the examples; samples of weight zero take no part. To
+    24 binary digits.
+    """
+    xp = array_namespace(log_weights)
+    if num_points < 1:
+        raise UsageError(f"A partition needs one or more points; got {num_points}.")
+    K = log_weights.shape[0]
+    log_weights = xp.reshape(log_weights, (K, 1, -1))
+    is_zero = log_weights == -math.inf
+    finite = xp.where(is_zero, 0.0, log_weights)
+
+    def mean(betas: Float[Array, "P"]) -> Float[Array, "P"]:
+        weights = normalized_weights(xp.where(is_zero, -math.inf, xp.reshape(betas, (1, -1, 1)) * finite))
+        return xp.mean(xp.sum(weights * finite, axis=0), axis=-1)
+
+    dtype, place = log_weights.dtype, device(log_weights)
+    places = xp.arange(num_points, dtype=dtype, device=place) / num_points
+    ends = mean(xp.asarray([0.0, 1.0], dtype=dtype, device=place))
+    targets = ends[0] + places * (ends[1] - ends[0])
+    points, eighths = xp.zeros_like(places), xp.arange(1, 8, dtype=dtype, device=place)
+    for digit in range(1, 9):  # eight octal digits, one after the other
+        trials = points[:, None] + eighths / 8**digit
+        is_below = xp.reshape(mean(xp.reshape(trials, (-1,))), trials.shape) < targets[:, None]
+        points = points + xp.sum(xp.astype(is_below, dtype), axis=1) / 8**digit
+    return points
+
+
+def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array) -> Float[Array, "*B"]:
+    """The left Riemann sum Σ_i (β_{i+1} − β_i) E_{π_{β_i}} log f of log P(x) = ∫ E_{π_β} log f dβ, from K samples.
+
+    π_β ∝ P(x, h)^β Q(h | x)^{1−β}. −inf where a weight is zero, since the first term is the ELBO's estimate.
+    """
+    xp = array_namespace(log_weights)
+    total = _finite_maximum(log_weights)
+    for _, step, weights, relative in _thermodynamic_terms(log_weights, partition):
+        total = total + step * xp.sum(weights * relative, axis=0)
+    return xp.where(xp.all(log_weights > -math.inf, axis=0), total, -math.inf)
+
+
+class ThermodynamicCoefficients(NamedTuple):
+    """What multiplies ∇ log P(x, h^j) and ∇ log Q(h^j | x) in the gradient of the thermodynamic objective."""
+
+    of_joint: Array  # (K, *B)
+    of_proposal: Array  # (K, *B)
+
+
+def thermodynamic_coefficients(
+    log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array, *, centred: bool = True
+) -> ThermodynamicCoefficients:
+    """The gradient of the thermodynamic objective (TVO; Masrani et al., 2019) from K ≥ 2 samples, O(K P).
+
+    With v = softmax(β log f) and l̄ = Σ_k v_k log f_k, each point β of the partition gives
+
+        ∇ E_{π_β} log f ≈ Σ_k v_k ∇ log f_k + K/(K−1) Σ_k v_k (log f_k − l̄) (β ∇ log P_k + (1−β) ∇ log Q_k).
+
+    It is self-normalised: biased by O(1/K), but for β = 0, which is RLOO on the ELBO. `centred` takes 1/K off the v_k
+    that multiplies −∇ log Q_k: a score has mean zero, so the mean stays. Leave it out where the prior is the proposal.
+    """
+    xp = array_namespace(log_weights)
+    K = 1 + _number_of_others(log_weights, "The thermodynamic objective needs a covariance over samples")
+    baseline = _has_others(log_weights) / K if centred else 0.0
+    of_joint, of_proposal = xp.zeros_like(log_weights), xp.zeros_like(log_weights)
+    for beta, step, weights, relative in _thermodynamic_terms(log_weights, partition):
+        covariance = K / (K - 1) * weights * (relative - xp.sum(weights * relative, axis=0))
+        # No weights at all: the ELBO of a set with an impossible sample, from which nothing is learned.
+        has_weights = _sum(weights) > 0
+        of_joint = of_joint + step * (weights + beta * covariance)
+        of_proposal = of_proposal + xp.where(has_weights, step * ((1 - beta) * covariance - weights + baseline), 0.0)
+    return ThermodynamicCoefficients(of_joint, of_proposal)
+
+
+def _thermodynamic_terms(log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array) -> Iterator[tuple]:
+    """Yield β, its step, softmax(β log f) and log f relative to the largest, for each point of the partition.
+
+    At β = 0, the first point, the weights are all 0 where one of the samples is impossible: the ELBO is then −inf.
+    """
+    xp = array_namespace(log_weights)
+    if isinstance(partition, Sequence):
+        check_partition(partition)
+    is_zero = log_weights == -math.inf
+    relative = xp.where(is_zero, 0.0, log_weights - _finite_maximum(log_weights))
+    equal = xp.where(xp.any(is_zero, axis=0), 0.0, xp.full_like(log_weights, 1 / log_weights.shape[0]))
+    P = len(partition)
+    for i in range(P):
+        beta = partition[i]
+        step = (partition[i + 1] if i + 1 < P else 1.0) - beta
+        yield beta, step, normalized_weights(xp.where(is_zero, -math.inf, beta * relative)) if i else equal, relative
+
+
+def _number_of_others(
+    log_weights: Float[Array, "K *B"], why: str = "VIMCO compares each sample with a mean of the others"
+) -> int:
+    """K − 1, which a mean of the others divides by; refuse K = 1, and say why."""
     K = log_weights.shape[0]
     if K < 2:
-        raise UsageError(
-            f"VIMCO compares each sample with a mean of the others, so it needs K >= 2; got K = {K}. "
-            "Use NVIL, or VIMCO with a learned f(x), for K = 1."
-        )
+        raise UsageError(f"{why}, so it needs K >= 2; got K = {K}. Use NVIL, or VIMCO with a learned f(x), for K = 1.")
     return K - 1
+
+
+def _has_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
+    """1 where a weight other than that of sample j is positive, else 0."""
+    xp = array_namespace(log_weights)
+    is_positive = xp.astype(log_weights > -math.inf, log_weights.dtype)
+    return xp.astype(_sum(is_positive) - is_positive > 0, log_weights.dtype)
 
 
 def _finite_maximum(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:

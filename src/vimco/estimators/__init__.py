@@ -5,26 +5,48 @@ from collections.abc import Callable
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.errors import UsageError
+from vimco.estimators.annealed import Annealed
 from vimco.estimators.baselines import BaselineNetwork, RunningMoments
+from vimco.estimators.dreg import STL, DReG, RWSDReG
 from vimco.estimators.estimator import Estimator
 from vimco.estimators.learned_vimco import LearnedVIMCO
 from vimco.estimators.naive import Naive
 from vimco.estimators.nvil import NVIL
+from vimco.estimators.ovis import OVIS, AsymptoticOVIS
+from vimco.estimators.pathwise import Pathwise
+from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
+from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
+from vimco.estimators.subsets import SubsetAverage, subsets
+from vimco.estimators.tvo import TVO, MomentTVO
 from vimco.estimators.vimco import VIMCO
 from vimco.signals import arithmetic_mean_of_others, left_out
 
 __all__ = [
     "ESTIMATORS",
     "NVIL",
+    "OVIS",
+    "RLOO",
     "RWS",
+    "STL",
+    "TVO",
     "VIMCO",
+    "Annealed",
+    "AsymptoticOVIS",
     "BaselineNetwork",
+    "DReG",
     "Estimator",
     "LearnedVIMCO",
+    "MomentTVO",
     "Naive",
+    "Pathwise",
+    "RWSDReG",
+    "RenyiVIMCO",
+    "RenyiWarmup",
     "RunningMoments",
+    "SubsetAverage",
     "named_estimator",
+    "subsets",
 ]
 
 # Each entry makes an estimator from a key and the mean of the data (context and observation side by side).

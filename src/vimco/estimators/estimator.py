@@ -30,6 +30,21 @@ class Estimator(eqx.Module):
         """Whether the samples must carry `log_proposal_of_dreams` (the sleep update)."""
         return False
 
+    @property
+    def num_auxiliary(self) -> int:
+        """How many further samples the record must carry as `auxiliary_log_weights` (OVIS)."""
+        return 0
+
+    @property
+    def needs_frozen_log_weights(self) -> bool:
+        """Whether the samples must carry `frozen_log_weights` (STL, DReG)."""
+        return False
+
+    @property
+    def needs_log_likelihood(self) -> bool:
+        """Whether the samples must carry `log_likelihood` (likelihood annealing)."""
+        return False
+
     def updated(self, estimate: Estimate) -> "Estimator":
         """The estimator for the next update: what it carries along has now seen this estimate."""
         del estimate

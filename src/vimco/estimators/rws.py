@@ -9,43 +9,52 @@ from jaxtyping import Float
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights
+from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights, wake_weights
 
 
 class RWS(Estimator):
-    """The model follows Eq. 6; the proposal the wake update (Eq. 11), the sleep update (Eq. 12), or their sum.
+    """The model follows Eq. 6; the proposal `wake` times the wake update (Eq. 11) plus `sleep` times that of Eq. 12.
 
     The proposal's update is not an estimate of ∇L^K: wake is a biased estimate of −∇KL(P(h|x) ‖ Q(h|x)), whose bias
-    falls with K. `RWS(wake=False, sleep=True)` with K = 1 is the plain wake-sleep algorithm.
+    falls with K. `RWS(wake=False, sleep=True)` with K = 1 is the plain wake-sleep algorithm, and
+    `RWS(wake=λ, sleep=1 − λ)` a mixture.
+
+    `centred` takes a baseline of 1/K off the weights of the wake update: the same mean, and a smaller variance.
     """
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
 
-    wake: bool = eqx.field(static=True, default=True)
-    sleep: bool = eqx.field(static=True, default=False)
+    wake: bool | float = eqx.field(static=True, default=True)
+    sleep: bool | float = eqx.field(static=True, default=False)
+    centred: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not (self.wake or self.sleep):
             raise UsageError("RWS without wake and sleep would never train the proposal: switch one of them on.")
+        if not (0 <= self.wake < float("inf") and 0 <= self.sleep < float("inf")):
+            raise UsageError(
+                f"The shares of wake and sleep must not be negative or infinite; got {self.wake} and {self.sleep}."
+            )
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate; wake alone needs K ≥ 2, sleep needs dreams."""
+        """Return the estimate; wake alone needs K ≥ 2, sleep needs dreams."""
         del batch
         self._check(samples)
         log_weights = held_constant(samples.log_weights)
-        weights = normalized_weights(log_weights)
-        surrogate = weighted_sum(weights, samples.log_joint)
+        signal = wake_weights(log_weights, self.centred)
+        surrogate = weighted_sum(normalized_weights(log_weights), samples.log_joint)
         if self.wake:
-            surrogate = surrogate + weighted_sum(weights, samples.log_proposal)
+            surrogate = surrogate + self.wake * weighted_sum(signal, samples.log_proposal)
         if self.sleep:
-            surrogate = surrogate + self._dreams(samples)
-        signal = weights if self.wake else array_namespace(weights).zeros_like(weights)
+            surrogate = surrogate + self.sleep * self._dreams(samples)
+        if not self.wake:
+            signal = array_namespace(signal).zeros_like(signal)
         return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
 
     @property
     def needs_dreams(self) -> bool:
         """The sleep update learns from dreams."""
-        return self.sleep
+        return bool(self.sleep)
 
     def _check(self, samples: ImportanceSamples) -> None:
         if samples.proposal_is_prior:

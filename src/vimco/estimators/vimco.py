@@ -1,26 +1,35 @@
 """VIMCO: a learning signal of its own for every sample (Eqs. 9 and 10)."""
 
+import warnings
 from collections.abc import Callable
 
 import equinox as eqx
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
-from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, geometric_mean_of_others, multi_sample_bound, vimco_signal
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.signals import (
+    ScaledMean,
+    effective_sample_size,
+    geometric_mean_of_others,
+    left_out,
+    multi_sample_bound,
+    powers_of_weights,
+    vimco_signal,
+)
 
 
 class VIMCO(Estimator):
     """Unbiased estimator of ∇L^K from per-sample learning signals (Eq. 10). Has no parameters.
 
     `estimate_of_f` maps log-weights to log f̂ of Eq. 9: `geometric_mean_of_others`, as in the paper,
-    `arithmetic_mean_of_others`, or `left_out`.
+    `arithmetic_mean_of_others`, `left_out`, or `ScaledMean(c)`, c times the arithmetic mean.
     """
 
     estimate_of_f: Callable = eqx.field(static=True, default=geometric_mean_of_others)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate; K ≥ 2."""
+        """Return the estimate; K ≥ 2."""
         del batch
         K = samples.num_samples
         if K < 2:
@@ -28,7 +37,29 @@ class VIMCO(Estimator):
                 f"VIMCO compares samples with each other, so it needs K >= 2; got K = {K}. "
                 "Use NVIL (or VIMCO with a learned f(x)) for K = 1."
             )
-        log_weights = held_constant(samples.log_weights)
-        signal = vimco_signal(log_weights, self.estimate_of_f(log_weights))
-        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
-        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+        if self.estimate_of_f in (left_out, ScaledMean(0)):
+            warn_of_leaving_out(samples)
+        return vimco_estimate(samples, self.estimate_of_f)
+
+
+def vimco_estimate(samples: ImportanceSamples, estimate_of_f: Callable, order: float | AnyArray = 0.0) -> Estimate:
+    """Return VIMCO's estimate for the bound of Rényi order α; α = 0 is the multi-sample bound."""
+    log_weights = held_constant(samples.log_weights)
+    powers = powers_of_weights(log_weights, order)
+    signal = vimco_signal(powers, estimate_of_f(powers))
+    bound = multi_sample_bound(log_weights)
+    objective = None
+    if powers is not log_weights:
+        signal, objective = signal / (1 - order), multi_sample_bound(powers) / (1 - order)
+    surrogate = score_term(signal, samples) + weight_term(powers, samples)
+    return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), objective=objective)
+
+
+def warn_of_leaving_out(samples: ImportanceSamples) -> None:
+    """Warn where f̂ = 0 has far more variance than another choice would."""
+    if samples.proposal_is_prior:
+        warnings.warn(
+            "Leaving the sample out (f̂ = 0) suits a learned proposal; with the prior as proposal its variance is "
+            "several times that of the arithmetic mean, which is the better choice here.",
+            stacklevel=3,
+        )

@@ -1,0 +1,79 @@
+"""Likelihood annealing: an objective that is easy at first and that of the model in the end."""
+
+import dataclasses
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator, held_constant
+from vimco.estimators.renyi import share_of_warmup
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import multi_sample_bound
+
+
+class Annealed(Estimator):
+    """Any estimator with a likelihood to the power β, which rises from `start` to 1 over `updates` updates.
+
+    log f is β log P(x | h) + log P(h) − log Q(h | x), with β = min(1, start + n / updates) after n updates. Early on
+    the proposal may spread over all that the prior allows, before the data decide. The samples must carry
+    `log_likelihood`. The estimate's `bound` is that of the model itself, β = 1; `objective` is the annealed one.
+    """
+
+    ascends: ClassVar[str] = "what the annealed estimator ascends, for a model with its likelihood to a power"
+
+    estimator: Estimator
+    updates: int = eqx.field(static=True)
+    start: float = eqx.field(static=True)
+    count: Int[Array, ""]  # updates seen
+
+    def __init__(self, estimator: Estimator, updates: int, start: float = 0.001):
+        """Anneal the likelihood that `estimator` sees."""
+        if updates < 1:
+            raise UsageError(f"Annealing takes one or more updates; got {updates}.")
+        if not 0 <= start <= 1:
+            raise UsageError(f"Annealing starts at a power between 0 and 1; got {start}.")
+        if estimator.num_auxiliary or estimator.needs_frozen_log_weights:
+            raise UsageError(
+                f"{type(estimator).__name__} takes weights from outside the samples, which annealing would leave as "
+                "they are: anneal VIMCO, or any other estimator that needs nothing but the samples."
+            )
+        self.estimator, self.updates, self.start = estimator, updates, start
+        self.count = jnp.zeros((), jnp.int32)
+
+    @property
+    def inverse_temperature(self) -> Float[Array, ""]:
+        """β of the next update."""
+        return jnp.minimum(1.0, self.start + share_of_warmup(self.count, self.updates))
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        if samples.log_likelihood is None:
+            raise UsageError(
+                "Annealing needs log P(x | h) by itself: give the samples `log_likelihood`, which is a part of "
+                "`log_joint`."
+            )
+        likelihood = samples.log_likelihood
+        excess = jnp.where(likelihood > -jnp.inf, (1 - self.inverse_temperature) * likelihood, 0.0)
+        estimate = self.estimator(dataclasses.replace(samples, log_joint=samples.log_joint - excess), batch)
+        return dataclasses.replace(
+            estimate,
+            bound=multi_sample_bound(held_constant(samples.log_weights)),
+            objective=estimate.bound if estimate.objective is None else estimate.objective,
+        )
+
+    def updated(self, estimate: Estimate) -> "Annealed":
+        """Return the estimator one update later."""
+        return eqx.tree_at(lambda e: (e.estimator, e.count), self, (self.estimator.updated(estimate), self.count + 1))
+
+    @property
+    def needs_log_likelihood(self) -> bool:
+        """The likelihood alone is raised to a power."""
+        return True
+
+    @property
+    def needs_dreams(self) -> bool:
+        """What the annealed estimator needs."""
+        return self.estimator.needs_dreams

@@ -1,0 +1,114 @@
+"""Pathwise estimators without the score of Q: STL, DReG and RWS-DReG.
+
+The model evaluates log f once more with its parameters held constant and the latents attached, l^f. What multiplies
+its gradient in l^f of sample k, with v the normalised weights:
+
+    STL        v_k                                  Roeder, Wu & Duvenaud, 2017; unbiased at K = 1 alone
+    DReG       v_k², or α v_k + (1−α) v_k² at order α     Tucker et al., 2019; unbiased
+    RWS-DReG   v_k − v_k²                           the mean of the wake update of RWS (Eq. 11)
+
+The model's own parameters follow Σ_k v_k ∇ log P(x, h^k) with the latents held constant. All of it holds for any
+number of layers if it is the parameters of Q that are held constant, and a latent stays attached where it conditions
+the layer after it; with the mean and the scale of each layer held constant in their place, DReG is biased.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+from jaxtyping import Float
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.signals import (
+    check_order,
+    effective_sample_size,
+    multi_sample_bound,
+    normalized_weights,
+    powers_of_weights,
+    renyi_bound,
+)
+
+
+class DReG(Estimator):
+    """The doubly reparameterised gradient of the bound of order α (0: L^K): unbiased, any K. Needs frozen weights."""
+
+    order: float = eqx.field(static=True, default=0.0)  # α
+
+    def __check_init__(self) -> None:
+        check_order(self.order)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        del batch
+        weights = normalized_weights(powers_of_weights(held_constant(samples.log_weights), self.order))
+        return _frozen_estimate(samples, weights, self.order * weights + (1 - self.order) * weights**2, self.order)
+
+    @property
+    def needs_frozen_log_weights(self) -> bool:
+        """Return True."""
+        return True
+
+
+class STL(Estimator):
+    """The path derivative, "sticking the landing": unbiased for the ELBO at K = 1.
+
+    For K > 1 it is biased for L^K, by its own length or more on small models, and refused unless `biased` asks for it.
+    """
+
+    ascends: ClassVar[str] = "the ELBO, at K = 1"
+
+    biased: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        del batch
+        if samples.num_samples > 1 and not self.biased:
+            raise UsageError(
+                f"STL is unbiased at K = 1 alone, and K is {samples.num_samples}: use DReG, or say biased=True."
+            )
+        weights = normalized_weights(held_constant(samples.log_weights))
+        return _frozen_estimate(samples, weights, weights)
+
+    @property
+    def needs_frozen_log_weights(self) -> bool:
+        """Return True."""
+        return True
+
+
+class RWSDReG(Estimator):
+    """Reweighted wake-sleep with a doubly reparameterised wake update: the mean of Eq. 11, and less variance. K ≥ 2."""
+
+    ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        del batch
+        if samples.num_samples < 2:
+            raise UsageError("The wake update has mean zero at K = 1 and would teach the proposal nothing: use K >= 2.")
+        weights = normalized_weights(held_constant(samples.log_weights))
+        return _frozen_estimate(samples, weights, weights - weights**2)
+
+    @property
+    def needs_frozen_log_weights(self) -> bool:
+        """Return True."""
+        return True
+
+
+def _frozen_estimate(
+    samples: ImportanceSamples, of_model: Float[AnyArray, "K *B"], of_latents: Float[AnyArray, "K *B"], order: float = 0
+) -> Estimate:
+    """Return the estimate whose parameters of P have the coefficients `of_model`, and the latents `of_latents`."""
+    if samples.frozen_log_weights is None:
+        raise UsageError(
+            "This estimator needs `frozen_log_weights`, log f with all parameters held constant and the latents "
+            "attached, beside a `log_joint` whose latents are held constant: give the samples both, or use Pathwise."
+        )
+    log_weights = held_constant(samples.log_weights)
+    return Estimate(
+        weighted_sum(of_model, samples.log_joint) + weighted_sum(of_latents, samples.frozen_log_weights),
+        multi_sample_bound(log_weights),
+        of_latents,
+        effective_sample_size(log_weights),
+        objective=None if order == 0 else renyi_bound(log_weights, order),
+    )

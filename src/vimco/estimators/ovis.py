@@ -1,0 +1,74 @@
+"""OVIS: optimal control variates for the multi-sample bound (Liévin, Dittadi, Christensen & Winther, 2020)."""
+
+from typing import ClassVar
+
+import equinox as eqx
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from vimco.estimators.vimco import warn_of_leaving_out
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import asymptotic_ovis_signal, check_gamma, effective_sample_size, multi_sample_bound, ovis_signal
+
+
+class OVIS(Estimator):
+    """Unbiased estimator of ∇L^K whose baselines are estimated from S auxiliary samples. K ≥ 2.
+
+    They cost S more evaluations of the model, without a gradient, and take part in the baseline alone: the bound
+    keeps its K samples.
+    """
+
+    auxiliary: int = eqx.field(static=True, default=1)  # S
+
+    def __check_init__(self) -> None:
+        if self.auxiliary < 1:
+            raise UsageError(f"OVIS needs one or more auxiliary samples; got S = {self.auxiliary}.")
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; the samples must carry `auxiliary_log_weights`."""
+        del batch
+        if samples.auxiliary_log_weights is None:
+            raise UsageError(
+                "OVIS estimates its baseline from auxiliary samples: give the samples `auxiliary_log_weights`, log f "
+                "of S more draws from the same proposal."
+            )
+        log_weights = held_constant(samples.log_weights)
+        auxiliary = held_constant(samples.auxiliary_log_weights)
+        signal = ovis_signal(log_weights, auxiliary, proposal_is_prior=samples.proposal_is_prior)
+        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
+        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+
+    @property
+    def num_auxiliary(self) -> int:
+        """S."""
+        return self.auxiliary
+
+
+class AsymptoticOVIS(Estimator):
+    """OVIS~: the limit of OVIS's baseline for large K, which needs no auxiliary samples. K ≥ 2.
+
+    γ = 0 is VIMCO with f̂ = 0, and unbiased. γ = 1 tends to the centred wake update of RWS as K grows: its mean is not
+    ∇L^K, and at K = 5 it is several times as long. For a learned proposal alone.
+    """
+
+    ascends: ClassVar[str] = "L^K at gamma = 0; towards −KL(P(h|x) ‖ Q(h|x)) by the proposal at gamma = 1"
+
+    gamma: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        check_gamma(self.gamma)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        del batch
+        if samples.proposal_is_prior and self.gamma > 0:
+            raise UsageError(
+                "OVIS~ with gamma > 0 assumes that log f contains −log Q of a learned proposal: with the prior as "
+                "proposal use VIMCO with the arithmetic mean."
+            )
+        if self.gamma == 0:
+            warn_of_leaving_out(samples)
+        log_weights = held_constant(samples.log_weights)
+        signal = asymptotic_ovis_signal(log_weights, self.gamma)
+        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
+        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))

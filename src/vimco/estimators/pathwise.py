@@ -1,0 +1,47 @@
+"""The pathwise gradient of the bound, for latents that arrive attached (IWAE; Burda, Grosse & Salakhutdinov, 2015)."""
+
+import equinox as eqx
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator, held_constant, weight_term
+from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.signals import (
+    check_order,
+    effective_sample_size,
+    multi_sample_bound,
+    normalized_weights,
+    powers_of_weights,
+    renyi_bound,
+)
+
+
+class Pathwise(Estimator):
+    """Σ_j stop(w̃_j) log f(x, h^j), the second term of Eq. 10 alone: gradients flow through the latents.
+
+    Unbiased for any K and any number of layers where every latent is reparameterised. With binary latents passed
+    straight through it is the estimator of Raiko et al. (2014), biased for the parameters above the observation.
+    `order` makes the objective the bound of Rényi order α.
+    """
+
+    order: float = eqx.field(static=True, default=0.0)  # α
+
+    def __check_init__(self) -> None:
+        check_order(self.order)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; the samples must say that their latents are attached."""
+        del batch
+        if not samples.latents_attached:
+            raise UsageError(
+                "The pathwise estimator sends gradients through the latents, and would leave a discrete proposal "
+                "untrained: set `latents_attached` where every latent is reparameterised, or use VIMCO."
+            )
+        log_weights = held_constant(samples.log_weights)
+        powers = powers_of_weights(log_weights, self.order)
+        return Estimate(
+            weight_term(powers, samples),
+            multi_sample_bound(log_weights),
+            normalized_weights(powers),
+            effective_sample_size(log_weights),
+            objective=None if self.order == 0 else renyi_bound(log_weights, self.order),
+        )

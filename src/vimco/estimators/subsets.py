@@ -1,0 +1,109 @@
+"""U-statistics: the average of an estimator over subsets of the samples (Burroni et al., 2023)."""
+
+import dataclasses
+import itertools
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+
+
+def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarray:
+    """Subsets of so many of the samples 0, …, n − 1: one column for each, of shape (size, number of subsets).
+
+    All of them if `repeats` is None; else the blocks of `repeats` permutations, each cut into n // size parts. Samples
+    are exchangeable, so permutations that are drawn once serve every update as well as new ones would.
+    """
+    if not 1 <= size <= num_samples:
+        raise UsageError(f"A subset of {num_samples} samples has 1 to {num_samples} of them; got {size}.")
+    if repeats is None:
+        return np.array(list(itertools.combinations(range(num_samples), size))).T
+    if repeats < 1:
+        raise UsageError(f"The samples must be cut into blocks 1 or more times; got {repeats}.")
+    generator, blocks = np.random.default_rng(0), num_samples // size
+    orders = [np.arange(num_samples), *(generator.permutation(num_samples) for _ in range(repeats - 1))]
+    return np.concatenate([order[: blocks * size].reshape(blocks, size) for order in orders]).T
+
+
+class SubsetAverage(Estimator):
+    """The average of `estimator` over subsets of `size` of the K samples: the same mean, and less variance.
+
+    Its objective is L^m with m = `size`, from K > m samples, without further evaluations of the model: the average is
+    over the coefficients of each sample. `repeats` is the number of permutations that are cut into blocks; None takes
+    all subsets.
+    """
+
+    ascends: ClassVar[str] = "what the averaged estimator ascends, with as many samples as a subset has"
+
+    estimator: Estimator
+    size: int = eqx.field(static=True)
+    repeats: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        if type(self.estimator).updated is not Estimator.updated:
+            raise UsageError(
+                f"{type(self.estimator).__name__} carries state from update to update, which an average over subsets "
+                "has no place for: use an estimator without."
+            )
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate. Bound and effective sample size are those of the subsets, averaged."""
+        numbers = subsets(samples.num_samples, self.size, self.repeats)
+        xp = array_namespace(samples.log_joint)
+        index = xp.asarray(numbers, device=device(samples.log_joint))
+
+        def chosen(values: AnyArray | None) -> AnyArray | None:
+            return None if values is None else values[index]  # (m, number of subsets, *B)
+
+        auxiliary, dreams = samples.auxiliary_log_weights, samples.log_proposal_of_dreams
+        shape = (numbers.shape[1], *samples.log_joint.shape[1:])
+        estimate = self.estimator(
+            dataclasses.replace(
+                samples,
+                log_joint=chosen(samples.log_joint),
+                log_proposal=chosen(samples.log_proposal),
+                log_score=chosen(samples.log_score),
+                log_likelihood=chosen(samples.log_likelihood),
+                frozen_log_weights=chosen(samples.frozen_log_weights),
+                auxiliary_log_weights=None
+                if auxiliary is None
+                else xp.broadcast_to(auxiliary[:, None], (auxiliary.shape[0], *shape)),
+                log_proposal_of_dreams=None if dreams is None else xp.broadcast_to(dreams, shape),
+            ),
+            batch,
+        )
+        signal = estimate.learning_signal
+        is_chosen = np.eye(samples.num_samples)[:, numbers.ravel()] / numbers.shape[1]
+        shares = xp.asarray(is_chosen, dtype=signal.dtype, device=device(signal))
+        return Estimate(
+            xp.mean(estimate.surrogate, axis=0),
+            xp.mean(estimate.bound, axis=0),
+            xp.reshape(shares @ xp.reshape(signal, (numbers.size, -1)), samples.log_joint.shape),
+            xp.mean(estimate.effective_sample_size, axis=0),
+            objective=None if estimate.objective is None else xp.mean(estimate.objective, axis=0),
+        )
+
+    @property
+    def needs_dreams(self) -> bool:
+        """What the averaged estimator needs."""
+        return self.estimator.needs_dreams
+
+    @property
+    def num_auxiliary(self) -> int:
+        """What the averaged estimator needs."""
+        return self.estimator.num_auxiliary
+
+    @property
+    def needs_frozen_log_weights(self) -> bool:
+        """What the averaged estimator needs."""
+        return self.estimator.needs_frozen_log_weights
+
+    @property
+    def needs_log_likelihood(self) -> bool:
+        """What the averaged estimator needs."""
+        return self.estimator.needs_log_likelihood
