@@ -104,16 +104,11 @@ def batch_of(kind):
     return Batch(image[:, MIDDLE:], image[:, :MIDDLE])
 
 
-KINDS = [
-    "structured",
-    "structured symmetric one layer",
-    "structured prior",
-    "generative symmetric",
-]
-
-
 @needs_browser
-@pytest.mark.parametrize(("kind", "half"), [*((kind, False) for kind in KINDS), ("structured", True)])
+@pytest.mark.parametrize(
+    ("kind", "half"),
+    [("structured symmetric", False), ("structured prior one layer", True), ("generative", False)],
+)
 def test_log_probabilities_are_those_of_python(kind, half, shown, float64):
     """The same key gives the same bits, so all 500 samples and their weights agree, not only their averages."""
     page = shown(kind, half=half)
@@ -134,7 +129,7 @@ def test_log_probabilities_are_those_of_python(kind, half, shown, float64):
 
 
 @needs_browser
-@pytest.mark.parametrize("kind", ["structured symmetric one layer", "generative"])
+@pytest.mark.parametrize("kind", ["structured prior one layer", "generative"])
 def test_completions_and_dreams_are_those_of_python(kind, shown, float64):
     """Sample 0 is the very draw that `model.sample` makes; the rest continue it by their numbers."""
     draws = drawn(shown(kind))
@@ -284,7 +279,9 @@ def test_a_generative_model_explains_a_digit(shown):
     weights = page.value(
         "[...document.querySelectorAll('#bars title')].map(t => parseFloat(t.textContent.split(': ')[1]))"
     )
-    assert sum(weights) == pytest.approx(100, abs=2.5)  # each is rounded to 0.1
+    assert sum(weights) == pytest.approx(100, abs=3)  # each is rounded
+    captions = page.value("[...document.querySelectorAll('#gallery small')].map(c => parseFloat(c.textContent))")
+    assert captions == sorted(weights, reverse=True)[:12]
     page.drag([page.place("#pad", 0.5, y) for y in (0.1, 0.9)])
     assert (pictures(page) != before).any()
     assert image(page)[-2, WIDTH // 2] == 1  # all of the image is the reader's

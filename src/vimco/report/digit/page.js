@@ -3,6 +3,7 @@
 const SHOWN = 12; // draws in the gallery
 const MANY = 500; // draws in all
 const SAMPLES = [1, 5, 50]; // values of K whose bounds are set side by side
+const FIRST = Math.max(...SAMPLES); // samples whose weights are shown
 const SLICE = 10; // milliseconds of work between two pictures of it
 
 const $ = (id) => document.getElementById(id);
@@ -32,7 +33,7 @@ const MODES = model.isStructured
       },
       {
         name: "score",
-        label: "Score a whole digit",
+        label: "Score a digit",
         isScored: true,
         editable: size,
         title: "Draw a whole digit. How likely is its bottom half?",
@@ -40,10 +41,10 @@ const MODES = model.isStructured
           "The log-probability of your bottom half x, given your top half c, is bounded from below by K samples of the " +
           "hidden units. The more samples, the tighter the bound.",
         gallery: "Twelve explanations",
-        galleryHint: "P(x | h) for the first twelve samples, and the weight of each among the first fifty.",
+        galleryHint: "P(x | h) for the twelve heaviest of the first fifty samples, and the weight of each.",
         mean: "Weighted mean",
         hint: "Draw both halves: with mouse, finger or pen.",
-        halves: ["c", "x"],
+        halves: ["given: c", "scored: x"],
       },
     ]
   : [
@@ -58,7 +59,7 @@ const MODES = model.isStructured
           "then switch units of its deepest layer by hand.",
         gallery: "Twelve dreams",
         galleryHint: "Each from its own draw of h. Choose one to switch its units.",
-        mean: "Over many draws of the layers below",
+        mean: "The layers below, drawn many times",
       },
       {
         name: "score",
@@ -70,7 +71,7 @@ const MODES = model.isStructured
           "The proposal Q(h | x) guesses hidden units for your digit, the model draws it again from them, and K guesses " +
           "together bound log P(x) from below. The more guesses, the tighter the bound.",
         gallery: "Twelve reconstructions",
-        galleryHint: "P(x | h) for the first twelve samples, and the weight of each among the first fifty.",
+        galleryHint: "P(x | h) for the twelve heaviest of the first fifty samples, and the weight of each.",
         mean: "Weighted mean",
         hint: "Draw with mouse, finger or pen.",
       },
@@ -108,7 +109,7 @@ function restart() {
 
 function step() {
   frame = null;
-  const atLeast = work.draws.length + (work.draws.length ? 1 : state.mode.isScored ? Math.max(...SAMPLES) : SHOWN);
+  const atLeast = work.draws.length + (work.draws.length ? 1 : state.mode.isScored ? FIRST : SHOWN);
   const deadline = performance.now() + SLICE;
   while (work.draws.length < MANY && (work.draws.length < atLeast || performance.now() < deadline)) {
     work.draws.push(drawing(work.draws.length));
@@ -195,16 +196,23 @@ function levelsOf(draw, number) {
 function show() {
   const average = mean();
   const shown = state.mode.isDream ? work.dreams : work.draws;
-  shown.slice(0, SHOWN).forEach((draw, k) => {
-    paint(tiles[k].canvas, withContext(levelsOf(draw, k)), ofBoth);
-    tiles[k].button.setAttribute("aria-pressed", String(state.picked === k));
-  });
+  const order = [...shown.keys()].slice(0, state.mode.isScored ? FIRST : SHOWN);
   if (state.mode.isScored) {
+    const logWeights = work.draws.map((draw) => draw.logWeight);
+    const weights = normalizedWeights(logWeights.slice(0, FIRST));
+    showBounds(logWeights);
+    showBars(weights);
+    order.sort((a, b) => weights[b] - weights[a]);
+    tiles.forEach(({ caption }, t) => (caption.textContent = percent(weights[order[t]])));
     paint($("pad"), state.image, byHand);
   } else {
     const { picked } = state;
     paint($("pad"), withContext(picked === null ? average : levelsOf(shown[picked], picked)), ofBoth);
   }
+  tiles.forEach(({ canvas, button }, t) => {
+    paint(canvas, withContext(levelsOf(shown[order[t]], order[t])), ofBoth);
+    button.setAttribute("aria-pressed", String(state.picked === t));
+  });
   paint($("mean"), withContext(average), ofBoth);
   const doubts = withContext(average.map(entropy));
   paint($("doubt"), doubts, (i) => (i < model.middle ? mixed(colours.ink, 0.25) : colours.doubt));
@@ -213,11 +221,6 @@ function show() {
   $("restore").disabled = !state.switched.has(state.picked);
   work.average = average;
   showReadout(null);
-  if (state.mode.isScored) {
-    const logWeights = work.draws.map((draw) => draw.logWeight);
-    showBounds(logWeights);
-    showBars(normalizedWeights(logWeights.slice(0, Math.max(...SAMPLES))));
-  }
 }
 
 const mixed = (colour, share) => colour.map((c, i) => share * c + (1 - share) * colours.paper[i]);
@@ -247,6 +250,7 @@ function announce() {
 
 // ---- Plots ----
 
+const percent = (share) => `${number(100 * share, share < 0.1 ? 1 : 0)} %`;
 const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
 /** An empty picture of the width of its box, and a function that adds to it. */
@@ -317,7 +321,7 @@ function showBounds(logWeights) {
     add("text", { x: across, y: middle + 4, "text-anchor": "end", fill: "var(--ink)", "font-size": 14 }, number(mean));
   });
   svg.setAttribute("aria-label", rows.map(({ K, mean }) => `K = ${K}: ${number(mean)} nats`).join("; "));
-  $("likelihood").replaceChildren(`log P(${condition}) ≳ `, strong(number(best)), ` nats, K = ${logWeights.length}`);
+  $("likelihood").replaceChildren(`log P(${condition}) ≳ `, strong(number(best)), " nats");
 }
 
 /** A bar for the weight of each sample. */
@@ -334,17 +338,16 @@ function showBars(weights) {
       fill: "var(--model)",
     });
     bar.append(document.createElementNS("http://www.w3.org/2000/svg", "title"));
-    bar.firstChild.textContent = `Sample ${k + 1}: ${number(100 * weight, 1)} %`;
+    bar.firstChild.textContent = `Sample ${k + 1}: ${percent(weight)}`;
   });
   const heaviest = weights.indexOf(largest);
   const side = heaviest > weights.length * 0.8 ? "end" : heaviest < weights.length * 0.1 ? "start" : "middle";
-  add("text", { x: (heaviest + 0.5) * pitch, y: 8, "text-anchor": side, fill: "var(--ink)" }, `${number(100 * largest, 0)} %`);
+  add("text", { x: (heaviest + 0.5) * pitch, y: 8, "text-anchor": side, fill: "var(--ink)" }, percent(largest));
   add("text", { x: 0, y: plotHeight + 16 }, "sample 1");
   add("text", { x: across, y: plotHeight + 16, "text-anchor": "end" }, `sample ${weights.length}`);
   const effective = 1 / weights.reduce((sum, w) => sum + w * w, 0);
-  svg.setAttribute("aria-label", `The largest weight is ${number(100 * largest, 0)} %.`);
+  svg.setAttribute("aria-label", `The largest weight is ${percent(largest)}.`);
   $("effective").replaceChildren("effective sample size ", strong(number(effective, 1)), ` of ${weights.length}`);
-  tiles.forEach(({ caption }, k) => (caption.textContent = `${number(100 * weights[k], weights[k] < 0.1 ? 1 : 0)} %`));
 }
 
 function strong(text) {
@@ -593,7 +596,7 @@ function begin() {
   $("examples-title").hidden = examples.length === 0;
   $("bounds-hint").textContent =
     `Each dot is the bound by K samples${model.proposal ? "" : " from the prior"}, each orange bar the mean of its row; ` +
-    `the dashed line is the bound by all of them.${header.reference ? ` ${header.reference}` : ""}`;
+    `the dashed line is the bound by all ${MANY}.${header.reference ? ` ${header.reference}` : ""}`;
   choice($("modes"), MODES.map((mode) => mode.label), (i) => enter(MODES[i]));
   choice($("ink"), ["Grey", "Pixels"], (i) => {
     state.isPixels = i === 1;
