@@ -645,7 +645,7 @@ function begin() {
 
 begin();
 
-/** For tests and for the curious: the model, what it has drawn, and the key that repeats it. See docs/digit-page.md. */
+/** For tests and for the curious: the model, what it has drawn, and the key that repeats it. See docs/how-to/digit-page.md. */
 window.vimco = {
   model,
   /** The drawing. */
