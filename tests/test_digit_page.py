@@ -13,7 +13,7 @@ from browser import browser_program, open_page
 
 from vimco import Batch, UsageError, multi_sample_bound
 from vimco.models import generative_sbn, structured_sbn
-from vimco.report.digit import page_of_model, representatives
+from vimco.report.digit import page_of_model, refuse_other_families, representatives
 
 PROGRAM = browser_program()
 needs_browser = pytest.mark.skipif(
@@ -131,19 +131,18 @@ def test_log_probabilities_are_those_of_python(kind, half, shown, float64):
 @needs_browser
 @pytest.mark.parametrize("kind", ["structured prior one layer", "generative"])
 def test_completions_and_dreams_are_those_of_python(kind, shown, float64):
-    """Sample 0 is the very draw that `model.sample` makes; the rest continue it by their numbers."""
-    draws = drawn(shown(kind))
-    model, batch, key = double_precision(kind), batch_of(kind), jax.random.wrap_key_data(KEY)
-    source = model.centre_context(batch.context)
-    latents, _ = eqx.filter_jit(model.prior.sample)(jax.random.split(key)[0], jnp.arange(12), source)
+    """The first is the very draw that `model.sample` makes: hidden units, probabilities, and pixels."""
+    page, key, batch = shown(kind), jax.random.wrap_key_data(KEY), batch_of(kind)
+    draws, model = drawn(page), double_precision(kind)
+    latents, observation = eqx.filter_jit(model.sample)(key, batch.context)
+    assert draws[0]["latents"] == [layer[0, 0].astype(int).tolist() for layer in latents]
+    expected = model.observation_probabilities(latents)[0, 0]
+    np.testing.assert_allclose(draws[0]["probabilities"], expected, rtol=0, atol=1e-6)
+    page.value("document.querySelectorAll('#ink input')[1].click()")
+    bottom = pictures(page)[0].ravel()[-observation.shape[-1] :]
+    np.testing.assert_array_equal(bottom != 0xFFFFFFFF, observation[0, 0] == 1)  # what is not white is ink
     if kind == "generative":  # all draws have the deepest layer of the dream that is chosen, the first
-        assert [d["latents"][0] for d in draws] == [latents[0][0, 0].astype(int).tolist()] * 500
-        draws, latents = draws[:1], tuple(latent[:1] for latent in latents)
-    else:
-        once, _ = eqx.filter_jit(model.sample)(key, batch.context)
-        np.testing.assert_array_equal(once[0][0], latents[0][0])
-    expected = model.observation_probabilities(latents)[:, 0]
-    np.testing.assert_allclose([d["probabilities"] for d in draws[: len(expected)]], expected, rtol=0, atol=1e-6)
+        assert all(draw["latents"][0] == draws[0]["latents"][0] for draw in draws)
 
 
 def pictures(page, selector="#gallery canvas"):
@@ -338,8 +337,13 @@ def test_the_paper_s_model_fits_into_three_megabytes(kind):
 
 def test_what_has_no_page_is_refused_in_a_sentence():
     with pytest.raises(UsageError, match="The page shows sigmoid belief networks; Linear is another kind of model"):
-        page_of_model(eqx.nn.Linear(2, 2, key=jax.random.key(0)), {}, title="", half=False)
+        refuse_other_families(eqx.nn.Linear(2, 2, key=jax.random.key(0)))
+    for kind in ("generative", "structured", "structured prior"):
+        refuse_other_families(model_of(kind))
     model = model_of("generative")
+    other = eqx.tree_at(lambda m: m.likelihood, model, eqx.nn.LSTMCell(2, 2, key=jax.random.key(0)))
+    with pytest.raises(UsageError, match=r"this one also has 'likelihood.weight_ih', and has no page"):
+        refuse_other_families(other)
     large = eqx.tree_at(lambda m: m.likelihood.bias, model, jnp.full_like(model.likelihood.bias, 1e5))
     with pytest.raises(UsageError, match="too large for 16 bits"):
         page_of_model(large, header_of("generative"), title="", half=True)

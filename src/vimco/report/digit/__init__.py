@@ -21,10 +21,17 @@ from vimco.runs.store import named_arrays
 
 FOLDER = Path(__file__).parent
 NUM_EXAMPLES = 12
+# The arrays that `model.js` computes with.
+KNOWN = re.compile(
+    r"(prior\.layers\.\d+|proposal\.chain\.layers\.\d+|likelihood)\.(weights\.\d+|bias)|"
+    r"(centre_context|proposal\.centre|proposal\.centre_context|proposal\.centre_observation)\.mean"
+)
 
 
 def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> str:
     """The page of a run. With `half` the weights are rounded to 16 bits, which makes it half as large."""
+    model = run.model(weights)
+    refuse_other_families(model)
     examples = representatives(run.dataset().test, NUM_EXAMPLES)
     header = {
         "task": run.config.task,
@@ -34,7 +41,20 @@ def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> st
         "reference": _reference(run, weights),
         "facts": _facts(run, weights, half),
     }
-    return page_of_model(run.model(weights), header, title=f"vimco: {run.path.resolve().name}", half=half)
+    return page_of_model(model, header, title=f"vimco: {run.path.resolve().name}", half=half)
+
+
+def refuse_other_families(model: Any) -> None:
+    """Refuses a model that `model.js` does not know."""
+    if not isinstance(model, SigmoidBeliefNetwork):
+        raise UsageError(
+            f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
+        )
+    unknown = [name for name in named_arrays(model) if not KNOWN.fullmatch(name)]
+    if unknown:
+        raise UsageError(
+            f"The page shows the paper's sigmoid belief networks; this one also has {unknown[0]!r}, and has no page."
+        )
 
 
 def representatives(images: np.ndarray, number: int) -> np.ndarray:
@@ -53,12 +73,8 @@ def representatives(images: np.ndarray, number: int) -> np.ndarray:
     return pixels[sorted(chosen, key=lambda i: -ink[i])].astype(np.uint8)
 
 
-def page_of_model(model: Any, header: dict[str, Any], *, title: str, half: bool) -> str:
+def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title: str, half: bool) -> str:
     """The page of a model: the frame, filled with style, script, header and weights."""
-    if not isinstance(model, SigmoidBeliefNetwork):
-        raise UsageError(
-            f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
-        )
     dtype = np.dtype("<f2" if half else "<f4")
     with np.errstate(over="ignore"):
         arrays = {name: np.asarray(leaf).astype(dtype) for name, leaf in named_arrays(model).items()}
