@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from vimco.report import write_report
+from vimco.studies import STUDIES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "results/" not in page.as_posix())]
@@ -44,3 +45,9 @@ def test_the_readme_opens_with_a_picture_and_two_commands():
     assert "![" in opening
     assert "make run" in opening
     assert "make test" in opening
+
+
+def test_the_list_of_studies_is_that_of_the_program():
+    text = (ROOT / "docs" / "how-to" / "studies.md").read_text()
+    rows = [f"| `{s.name}` | {s.runs.__doc__.removesuffix('.')} | {s.shows} |" for s in STUDIES.values()]
+    assert "\n".join(rows) in text

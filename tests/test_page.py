@@ -8,7 +8,6 @@ from recorded import recorded_run
 
 from vimco.report import write_report
 from vimco.studies import STUDIES
-from vimco.studies.paper.claims import CLAIMS
 
 PROGRAM = browser_program()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: install Debian's package to test the page")
@@ -26,6 +25,7 @@ def page(tmp_path_factory):
     _, path, _ = write_report([folder], output)
     with open_page(PROGRAM, tmp_path_factory.mktemp("profile")) as page:
         page.open(path)
+        page.path = path
         yield page
 
 
@@ -48,14 +48,75 @@ def test_complaints_are_noticed(page, tmp_path):
 
 def test_every_picture_is_there_has_a_size_and_is_told_in_words(page):
     pictures = page.value(
-        "[...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight, i.clientWidth, i.clientHeight,"
-        " i.alt.length])"
+        "[...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight, i.alt.length, i.clientWidth,"
+        " (i.parentElement.querySelector('svg') ?? i).clientHeight])"
     )
-    assert len(pictures) == 6  # figures 1 to 4, samples, and the means with the two runs that it shares
-    for is_complete, *sizes, words in pictures:
+    assert len(pictures) == 6  # samples, figures 1 to 4, and the means with the two runs that it shares
+    for is_complete, width, height, words, _, shown_height in pictures:
         assert is_complete
-        assert min(sizes) > 100
+        assert min(width, height, shown_height) > 100
         assert words > 20
+    assert [bool(width) for *_, width, _ in pictures] == [True, False, False, False, True, False]  # curves are drawn
+
+
+PANEL = "document.querySelector('#figure-1 .panel svg')"
+TIP = "document.querySelector('#figure-1 .tip').textContent"
+
+
+def test_curves_answer_the_pointer_and_the_keyboard(page):
+    frame = page.value(f"{PANEL}.scrollIntoView({{behavior: 'instant'}}); {PANEL}.getBoundingClientRect().toJSON()")
+    here = page.value(f"{PANEL}.querySelector('path').getAttribute('d').split('L').at(-1).split(' ').map(Number)")
+    x, y = frame["left"] + here[0], frame["top"] + here[1]
+    page._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert page.value(TIP) == "NVIL (1): −100.00 at update 2,000"  # the first run of the table
+    assert page.value(f"Number({PANEL}.querySelector('.mark').getAttribute('cx'))") == pytest.approx(here[0], abs=0.1)
+    page.value(f"{PANEL}.focus()")
+    page._call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    assert "at update 1,800" in page.value(TIP)
+    page._call("Input.dispatchKeyEvent", type="keyDown", key="ArrowDown")
+    assert page.value(TIP).startswith("NVIL (2)")
+
+
+def test_a_legend_switches_curves_and_updates_can_be_logarithmic(page):
+    count, first = f"{PANEL}.querySelectorAll('path').length", f"{PANEL}.querySelector('path').getAttribute('d')"
+    before, path = page.value(count), page.value(first)
+    button = (
+        "[...document.querySelectorAll('#figure-1 .legend button')].find(b => b.textContent.includes('VIMCO (50)'))"
+    )
+    assert page.value(f"{button}.click(); {button}.ariaPressed") == "false"
+    assert page.value(count) == before - 1
+    assert page.value(f"{button}.click(); {count}") == before
+    page.value("document.querySelector('#figure-1 .legend input').click()")
+    assert page.value(first) != path
+    ticks = page.value(f"[...{PANEL}.querySelectorAll('text')].map(t => t.textContent)")
+    assert {"200", "500", "1,000", "2,000"} <= set(ticks)
+    page.value("document.querySelector('#figure-1 .legend input').click()")
+    assert page.value(first) == path
+
+
+def test_a_switch_shows_raw_or_averaged_parameters(page):
+    shown = (
+        "[...document.querySelectorAll('#table-1 table')].filter(t => t.checkVisibility())"
+        ".map(t => t.rows[2].cells[1].firstChild.textContent)"
+    )
+    assert page.value(shown) == ["91.00 ± 0.25"]
+    page.value("document.querySelectorAll('#table-1 input')[1].click()")
+    assert page.value(shown) == ["90.00 ± 0.25"]
+    page.value("document.querySelectorAll('#table-1 input')[0].click()")
+
+
+def test_without_scripts_there_are_pictures_and_the_switch_still_works(page, tmp_path):
+    with open_page(PROGRAM, tmp_path / "profile") as other:
+        other._call("Emulation.setScriptExecutionDisabled", value=True)
+        other.open(page.path)
+        sizes = other.value("[...document.images].map(i => i.clientHeight)")
+        assert len(sizes) == 6
+        assert min(sizes) > 100
+        other.value("document.querySelectorAll('#table-1 label')[1].click()")
+        assert other.value("[...document.querySelectorAll('#table-1 table')].map(t => t.checkVisibility())") == [
+            False,
+            True,
+        ]
 
 
 def test_every_table_has_its_rows_and_headings(page):
@@ -69,12 +130,12 @@ def test_every_table_has_its_rows_and_headings(page):
         ("table-1", 5),  # averaged
         ("means", 2),  # K = 5, 10
         ("means", 2),
-        ("claims", len(CLAIMS)),
+        ("claims", sum(len(study.claims) for study in STUDIES.values())),
         ("runs", 13 + 9),
     ]
-    for _, _, cells, height in tables:
+    for _, _, cells, _ in tables:
         assert len(set(cells)) == 1  # as many in each row as in the heading
-        assert height > 50
+    assert [height > 50 for *_, height in tables] == [True, False, True, False, True, True]  # one of two is shown
 
 
 def test_numbers_lead_to_the_run_that_gave_them(page):

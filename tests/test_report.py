@@ -20,14 +20,12 @@ from vimco.report.markdown import markdown
 from vimco.runs.config import RunConfig
 from vimco.runs.figures import Curve, panels
 from vimco.studies import STUDIES, Cell
-from vimco.studies.document import Picture, Table, Text
-from vimco.studies.paper import quoted
-from vimco.studies.paper.claims import CLAIMS
-from vimco.studies.paper.curves import signal_points
-from vimco.studies.paper.sections import study_section, title_of_cell
-from vimco.studies.paper.tables import generative, short_count
+from vimco.studies.curves import signal_points
+from vimco.studies.document import Picture, Table, Text, Versions, short_count
+from vimco.studies.paper import table_1
+from vimco.studies.paper.protocol import generative
 from vimco.studies.results import chosen, collected, number
-from vimco.studies.study import command
+from vimco.studies.study import command, label
 
 UPDATES = 2000
 
@@ -45,8 +43,9 @@ def results_in(folder):
 
 def table_of(name, folder, which=0):
     """A study's table as a mapping from (row's heading, column's heading) to its entry."""
-    section = study_section(STUDIES[name], results_in(folder))
-    table = [block for block in section.blocks if isinstance(block, Table)][which]
+    section = STUDIES[name].section(results_in(folder))
+    found = [b for block in section.blocks for b in (block.tables.values() if isinstance(block, Versions) else [block])]
+    table = [block for block in found if isinstance(block, Table)][which]
     return {
         (row[0].text, heading): entry
         for row in table.rows
@@ -105,17 +104,17 @@ def test_what_is_missing_is_said(tmp_path):
     assert "validation bound −99.50 at 2k" in table["2", "VIMCO"].detail
     assert table["2", "NVIL"].text == "not evaluated"
     assert table["2", "RWS (wake)"].text == "not run"
-    section = study_section(STUDIES["table-1"], results_in(tmp_path))
+    section = STUDIES["table-1"].section(results_in(tmp_path))
     assert (
-        Text("Not run: NVIL, K = 1, 5, 10, 50; VIMCO, K = 5, 10, 50; RWS (wake), K = 2, 5, 10, 50.") in section.blocks
+        Text("Not run: NVIL, K = 1, 5, 10, 50; RWS (wake), K = 2, 5, 10, 50; VIMCO, K = 5, 10, 50.") in section.blocks
     )
-    assert "Not run" in study_section(STUDIES["figure-2"], results_in(tmp_path)).blocks[0].text
+    assert "Not run" in STUDIES["figure-2"].section(results_in(tmp_path)).blocks[0].text
 
 
 def test_several_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
     for seed, value in enumerate((90.0, 91.0, 95.0)):
         recorded_run(tmp_path, run_of("vimco", 10, seed=seed), likelihood=value)
-    value = number(results_in(tmp_path), generative("vimco", 10), 1000)
+    value = number(results_in(tmp_path), generative("vimco", 10)[0], 1000)
     assert value.value == pytest.approx(92.0)
     assert value.standard_error == pytest.approx((7 / 3) ** 0.5)  # variance (4 + 1 + 9) / 2 = 7, over 3 seeds
     assert "3 seeds" in table_of("table-1", tmp_path)["10", "VIMCO"].detail
@@ -143,7 +142,7 @@ def test_structured_likelihoods_are_those_of_two_layers_and_a_hundred_samples(tm
 def test_runs_off_the_protocol_are_shown_apart(tmp_path):
     recorded_run(tmp_path, run_of("vimco", 5, clip=1.0), likelihood=80.0)
     results = results_in(tmp_path)
-    assert chosen(results, Cell.of(results[0].run.config)) == []
+    assert chosen(results, Cell.of(results[0].config)) == []
     document = report(results)
     (others,) = [section for section in document.sections if section.anchor == "other-runs"]
     assert isinstance(others.blocks[-1], Picture)
@@ -210,15 +209,16 @@ def test_the_text_links_to_files_that_exist_and_names_no_folder_of_this_machine(
         assert str(tmp_path) not in content
 
 
-def test_remarks_come_first(tmp_path):
+def test_remarks_follow_the_first_tables(tmp_path):
     recorded_run(tmp_path / "runs", run_of("vimco", 2), bound=-100, likelihood=92.0)
     (tmp_path / "remarks.txt").write_text("Short runs,\nall of them.\n\n\nOne < seed.\n")
     output = tmp_path / "report"
     words = ["report", tmp_path / "runs", "--output", output, "--remarks", tmp_path / "remarks.txt"]
     cli.main([str(word) for word in words])
     text, page = output / "results.md", output / "index.html"
-    assert "## Remarks\n\nShort runs, all of them.\n\nOne < seed.\n\n<a id=" in text.read_text()
-    assert page.read_text().index("One &lt; seed.") < page.read_text().index("<table")  # the contents are listed above
+    assert "## Remarks\n\nShort runs, all of them.\n\nOne \\< seed.\n\n<a id=" in text.read_text()
+    order = [page.read_text().index(part) for part in ("92.00 ± 0.25", "One &lt; seed.", "validation bound (nats)")]
+    assert order == sorted(order)
     with pytest.raises(UsageError, match="remarks cannot be read"):
         write_report([tmp_path / "runs"], tmp_path / "report", tmp_path / "nothing.txt")
 
@@ -253,7 +253,9 @@ def test_commands_can_be_typed_whatever_a_folder_is_called(tmp_path):
 
 
 def test_the_documents_hold_the_full_configuration_of_each_run(tmp_path):
-    configs = {recorded_run(tmp_path / "runs", config).name: config for config in (run_of("rws", 2), run_of("nvil", 5))}
+    configs = {label(config): config for config in (run_of("rws", 2), run_of("nvil", 5))}
+    for config in configs.values():
+        recorded_run(tmp_path / "runs", config)
     text, page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
     on_page = re.findall(
         r'<details><summary>(.*?)</summary>.*?<pre class="configuration"><code>(.*?)</code>',
@@ -267,15 +269,16 @@ def test_the_documents_hold_the_full_configuration_of_each_run(tmp_path):
 
 def test_the_caption_of_a_picture_says_what_is_certain(tmp_path):
     """`vimco sample` may have drawn samples.png anew, from other parameters."""
-    path = recorded_run(tmp_path, run_of("vimco", 20, task="structured"))
-    (picture,) = study_section(STUDIES["figure-4"], results_in(tmp_path)).blocks
-    assert f"samples.png of {path.name}" in picture.caption
+    config = run_of("vimco", 20, task="structured")
+    recorded_run(tmp_path, config)
+    (picture,) = STUDIES["figure-4"].section(results_in(tmp_path)).blocks
+    assert f"samples.png of {label(config)}" in picture.caption
     assert "unless vimco sample has drawn it anew" in picture.caption
 
 
 def test_an_estimator_without_a_title_keeps_its_name():
-    assert title_of_cell(generative("vimco", 5)) == "VIMCO, K = 5"
-    assert title_of_cell(generative("brand-new", 5)) == "brand-new, K = 5"
+    assert generative("vimco", 5)[0].title == "VIMCO"
+    assert generative("brand-new", 5)[0].title == "brand-new"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +299,8 @@ def test_a_command_gives_its_configuration_back(config):
 def test_records_for_programs_hold_configuration_and_summary(tmp_path):
     path = recorded_run(tmp_path / "runs", run_of("rws", 2), likelihood=94.0)
     write_report([tmp_path / "runs"], tmp_path / "report")
-    record = json.loads((tmp_path / "report" / "runs.json").read_text())[path.name]
+    record = json.loads((tmp_path / "report" / "runs.json").read_text())[label(run_of("rws", 2))]
+    assert record["directory"] == path.name
     assert RunConfig.from_json(record["config"]) == run_of("rws", 2)
     assert record["summary"]["evaluations"][0]["negative_log_likelihood"] == 94.0
 
@@ -319,8 +323,12 @@ def test_a_folder_given_twice_counts_once(tmp_path):
     assert len(collected([tmp_path, tmp_path / "mine"])[0]) == 1
 
 
+def claims():
+    return [claim for study in STUDIES.values() for claim in study.claims]
+
+
 def verdict(statement, folder):
-    (claim,) = [claim for claim in CLAIMS if statement in claim.statement]
+    (claim,) = [claim for claim in claims() if statement in claim.statement]
     return claim.check(results_in(folder)).verdict
 
 
@@ -333,9 +341,10 @@ def test_a_claim_about_likelihoods(tmp_path, last, expected):
 
 
 def test_the_paper_keeps_its_own_claims(tmp_path):
-    for (estimator, K), value in quoted.TABLE_1.items():
-        recorded_run(tmp_path, run_of(estimator, K), likelihood=value)
-    verdicts = {c.statement: c.check(results_in(tmp_path)).verdict for c in CLAIMS if c.place == "Table 1"}
+    for K, row in table_1.PUBLISHED.items():
+        for estimator, value in row.items():
+            recorded_run(tmp_path, run_of(estimator, K), likelihood=value)
+    verdicts = {c.statement: c.check(results_in(tmp_path)).verdict for c in claims() if c.place == "Table 1"}
     assert set(verdicts.values()) == {"seen"}, verdicts
 
 
@@ -362,7 +371,7 @@ def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then,
     summary = json.loads((extended / "summary.json").read_text())
     stage = {"updates": 100, "evaluations": [{**evaluation, "negative_log_likelihood": then}]}
     (extended / "summary.json").write_text(json.dumps({**summary, "stages": [stage]}))
-    (claim,) = [claim for claim in CLAIMS if "markedly worse at K = 50" in claim.statement]
+    (claim,) = [claim for claim in claims() if "markedly worse at K = 50" in claim.statement]
     answer = claim.check(results_in(tmp_path))
     assert answer.verdict == expected
     assert answer.evidence == f"NVIL (10): {then:.2f} (100 updates), NVIL (50): 96.00 (100 updates)"
@@ -393,7 +402,9 @@ def test_curves_are_compared_where_all_of_them_have_been(tmp_path):
 
 
 def test_the_paper_has_a_number_for_every_cell_of_its_table():
-    assert {generative(*key) for key in quoted.TABLE_1} == set(STUDIES["table-1"].cells)
+    numbers = {generative(name, K)[0]: value for K, row in table_1.PUBLISHED.items() for name, value in row.items()}
+    assert set(numbers) == set(STUDIES["table-1"].cells)
+    assert min(numbers.values()) == numbers[generative("vimco", 50)[0]] == 91.9
 
 
 @pytest.mark.parametrize(("count", "text"), [(200_000, "200k"), (1_500_000, "1.5M"), (2_025, "2,025"), (40, "40")])

@@ -22,12 +22,13 @@ from vimco.errors import UsageError
 from vimco.runs import directory
 from vimco.runs.config import RunConfig
 from vimco.studies import STUDIES, Cell, named_study
+from vimco.studies.cells import variations
 from vimco.studies.results import chosen, collected
 from vimco.studies.runner import durations
 from vimco.studies.runner.execution import Watch, execute
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.runner.workers import LocalWorkers
-from vimco.studies.study import digest, label, run_name, variations
+from vimco.studies.study import digest, label, run_name
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
 
@@ -93,7 +94,7 @@ def test_a_pattern_matches_whole_parts():
 
 
 def test_an_unknown_study_is_told_with_the_known_ones():
-    with pytest.raises(UsageError, match="table-1, figure-1"):
+    with pytest.raises(UsageError, match="table-1, structured-nll, figure-1"):
         named_study("table-2")
 
 
@@ -425,7 +426,7 @@ def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
     (task,) = evaluations_due([t for t in trainings if t.config.learning_rate == 1e-3], 1000)
     assert "lr0.0003" in task.path.name
     results, _ = collected([tmp_path])
-    assert [result.run.path for result in chosen(results, Cell.of(trainings[0].config))] == [task.path]
+    assert [run.path for run in chosen(results, Cell.of(trainings[0].config))] == [task.path]
 
 
 def test_the_program_in_the_documentation_works_as_printed(tmp_path, monkeypatch):

@@ -6,3 +6,8 @@ class UsageError(ValueError):
 
     The command line prints it without a traceback and leaves with exit status 2.
     """
+
+
+def printable(text: str) -> str:
+    """The text with everything that would not show (control characters, bytes that are no text) written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -20,12 +20,11 @@ from vimco.errors import UsageError
 from vimco.report.terminal import print_section, wide
 from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
-from vimco.studies.paper.sections import study_section
+from vimco.studies.cells import PAPER
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
 from vimco.studies.runner.execution import Outcome
 from vimco.studies.runner.tasks import Ending, Task, Training
-from vimco.studies.study import PAPER
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -145,17 +144,17 @@ class StudyDisplay(Watch):
         text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
         self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:
-            result = task.result() if isinstance(task, Training) else None
-            if result is not None and isinstance(task, Training) and task.name in self.tasks:
-                text = f"{result.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
-                self.bars.update(self.tasks[task.name], completed=result.updates / task.target, text=text)
+            run = task.run() if isinstance(task, Training) else None
+            if run is not None and isinstance(task, Training) and task.name in self.tasks:
+                text = f"{run.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
+                self.bars.update(self.tasks[task.name], completed=run.updates / task.target, text=text)
 
 
 def _came_out(task: Task, ending: Ending) -> str:
     if ending.failure is not None:
         return f": {ending.failure}"
-    result = task.result() if isinstance(task, Training) else None
-    best = result.best() if result is not None else None
+    run = task.run() if isinstance(task, Training) else None
+    best = run.best() if run is not None else None
     return "" if best is None else f": validation bound {best[1]:.2f} at update {best[0]:,}"
 
 
@@ -175,8 +174,8 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
     for heading in ("run", "state", "time left"):
         table.add_column(heading)
     for training, left in zip(trainings, seconds, strict=True):
-        result = training.result()
-        state = "done" if training.is_done() else f"cut off at {result.updates:,}" if result else "missing"
+        run = training.run()
+        state = "done" if training.is_done() else f"cut off at {run.updates:,}" if run else "missing"
         table.add_row(training.name, state, "" if state == "done" else f"about {durations.words(left)}")
     runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
     out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
@@ -189,10 +188,8 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
 
 def _show(study: Study, output: Path, data_name: str) -> None:
     """Prints the study's tables, and writes its pictures beside the run directories."""
-    results, _ = collected([output / "runs"])
-    print_section(
-        study_section(study, [result for result in results if result.run.config.data == data_name]), output, out
-    )
+    runs, _ = collected([output / "runs"])
+    print_section(study.section([run for run in runs if run.config.data == data_name]), output, out)
 
 
 def _leave(outcome: Outcome, output: Path) -> None:

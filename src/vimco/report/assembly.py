@@ -5,80 +5,103 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from vimco import __version__
 from vimco.errors import UsageError
 from vimco.report.markdown import markdown
 from vimco.report.page import html
+from vimco.runs.directory import Run
+from vimco.runs.figures import COLOURS, Curve
 from vimco.runs.store import write_atomically
 from vimco.studies import STUDIES, Cell
-from vimco.studies.document import Block, Commands, Document, Entry, Picture, Section, Table, Text
-from vimco.studies.paper import quoted
-from vimco.studies.paper.claims import claims_section
-from vimco.studies.paper.curves import all_of, drawn_by
-from vimco.studies.paper.sections import study_section, title_of_cell
-from vimco.studies.paper.tables import anchor, minus, short_count
-from vimco.studies.results import Result, collected
-from vimco.studies.study import command, variations
+from vimco.studies.cells import PAPER, variations
+from vimco.studies.curves import plot, validation_points
+from vimco.studies.document import (
+    Block,
+    Commands,
+    Document,
+    Entry,
+    Picture,
+    Section,
+    Table,
+    Text,
+    anchor,
+    minus,
+    short_count,
+)
+from vimco.studies.paper.protocol import SOURCE
+from vimco.studies.results import collected
+from vimco.studies.study import command
 
 INTRODUCTION = (
     f"Every number here was measured by the program vimco {__version__}, from the run directories listed at the end; "
-    "numbers marked as the paper's are quoted from " + quoted.SOURCE,
-    "What was not run is said to be so.",
+    f"numbers marked as the paper's are quoted from {SOURCE} What was not run is said to be so."
 )
-OF_SAMPLES = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
+OF_CLAIMS = (
+    "Bounds are those of the validation set with the training K, the best up to the last update that all compared runs "
+    "have reached. Likelihoods are compared after equally many updates only. One seed can mislead: small differences "
+    "are no more than that."
+)
 
 
 def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = None) -> tuple[Path, Path, list[str]]:
     """Writes `results.md` with its figures, `runs.json`, and `index.html`, which needs no other file.
 
-    `remarks` is a file of paragraphs that come first. Returns the two documents and what could not be read. The same
-    runs and remarks give the same bytes.
+    `remarks` is a file of paragraphs that follow the first tables. Returns the two documents and what could not be
+    read. The same runs and remarks give the same bytes.
     """
-    results, problems = collected(folders)
-    if not results:
+    runs, problems = collected(folders)
+    if not runs:
         raise UsageError(
             " ".join([f"There is no run in {', '.join(map(str, folders))}: name folders that hold some.", *problems])
         )
-    document = report(results, problems, _paragraphs(remarks) if remarks else ())
+    document = report(runs, problems, _paragraphs(remarks) if remarks else ())
     (output / "figures").mkdir(parents=True, exist_ok=True)
     for picture in document.pictures:
         write_atomically(output / picture.file, picture.content)
     files = {
         "results.md": markdown(document),
         "index.html": html(document),
-        "runs.json": json.dumps({result.name: record(result) for result in results}, indent=1) + "\n",
+        "runs.json": json.dumps({run.name: record(run) for run in runs}, indent=1) + "\n",
     }
     for name, text in files.items():
         write_atomically(output / name, text.encode())
     return output / "results.md", output / "index.html", problems
 
 
-def report(results: Sequence[Result], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
-    """The remarks, if any, then sections for each study and data set, then for every run."""
-    names = sorted({result.run.data["name"] for result in results}, key=lambda name: (name != quoted.DATA, name))
-    sections = [Section("remarks", "Remarks", tuple(map(Text, remarks)))] if remarks else []
+def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
+    """The first tables, the remarks if any, the other studies and the claims, for each data set; then every run."""
+    names = sorted({run.data["name"] for run in runs}, key=lambda name: (name != PAPER.data, name))
+    front: list[Section] = []
+    rest: list[Section] = []
     for name in names:
-        on_it = [result for result in results if result.run.data["name"] == name]
-        parts = [*(study_section(study, on_it) for study in STUDIES.values()), *_samples(on_it), claims_section(on_it)]
-        sections += [replace(part, title=f"{part.title} ({name})") for part in parts] if len(names) > 1 else parts
-    others = [result for result in results if not _belongs(result)]
-    if others:
-        sections.append(Section("other-runs", "Other runs", tuple(_others(others))))
-    sections.append(Section("runs", "Every run, and the commands that repeat it", tuple(_runs(results, problems))))
-    introduction = (*INTRODUCTION, f"Data: {', '.join(names)}.", *_notes(results))
-    return Document("Variational inference for Monte Carlo objectives: results", introduction, _told_apart(sections))
+        on_it = [run for run in runs if run.data["name"] == name]
+        suffix = f" ({name})" if len(names) > 1 else ""
+        for study in STUDIES.values():
+            section = study.section(on_it)
+            (front if study.is_front else rest).append(replace(section, title=section.title + suffix))
+        rest.append(Section("claims", f"The paper's claims, one by one{suffix}", _claims(on_it)))
+    if remarks:
+        front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
+    if others := [run for run in runs if not _belongs(run)]:
+        rest.append(Section("other-runs", "Other runs", _others(others)))
+    rest.append(Section("runs", "Every run, and the commands that repeat it", _runs(runs, problems)))
+    notes = dict.fromkeys(note for run in runs if (note := run.summary().get("note", "")))
+    introduction = (INTRODUCTION, f"Data: {', '.join(names)}.", *notes)
+    title = "Variational inference for Monte Carlo objectives: results"
+    return Document(title, introduction, _distinct([*front, *rest]))
 
 
-def record(result: Result) -> dict[str, object]:
+def record(run: Run) -> dict[str, object]:
     """What is known of a run, without its curves, for programs to read."""
-    run = result.run
     return {
+        "directory": run.path.name,
         "config": run.config.to_json(),
         "environment": run.environment,
         "data": run.data,
-        "summary": result.summary,
+        "summary": run.summary(),
     }
 
 
@@ -91,66 +114,67 @@ def _paragraphs(file: Path) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
-def _belongs(result: Result) -> bool:
-    cell = Cell.of(result.run.config)
-    return not variations(result.run.config) and any(cell in study.cells for study in STUDIES.values())
+def _belongs(run: Run) -> bool:
+    cell = Cell.of(run.config)
+    return not variations(run.config) and any(cell in study.cells for study in STUDIES.values())
 
 
-def _notes(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(note for result in results if (note := result.summary.get("note", ""))))
+def _claims(runs: Sequence[Run]) -> tuple[Block, ...]:
+    """Every claim with its verdict."""
+    rows = []
+    for claim in (claim for study in STUDIES.values() for claim in study.claims):
+        verdict = claim.check(runs)
+        here = Entry(verdict.verdict, is_missing=verdict.verdict == "not yet")
+        rows.append((Entry(claim.statement, claim.place), here, Entry(verdict.evidence)))
+    caption, headings = "What the paper says, and what was seen here", ("claim", "here", "by these numbers")
+    return Table(caption, headings, tuple(rows), prose=frozenset({0, 2})), Text(OF_CLAIMS)
 
 
-def _samples(results: Sequence[Result]) -> list[Section]:
-    """Draws from the generative model with the best likelihood, or before evaluations the best bound."""
-    cells = STUDIES["table-1"].cells
-    candidates = [r for r in results if _belongs(r) and Cell.of(r.run.config) in cells and r.best() is not None]
-    if not candidates:
-        return []
-
-    def quality(result: Result) -> tuple[float, float]:
-        evaluation = result.evaluation(STUDIES["table-1"].evaluation_samples or 0)
-        return (
-            -evaluation["negative_log_likelihood"] if evaluation else float("-inf"),
-            (result.best() or (0, float("-inf")))[1],
-        )
-
-    blocks = drawn_by(max(candidates, key=quality), "samples", OF_SAMPLES)
-    return [Section("samples", "Samples of the best generative model", tuple(blocks))]
-
-
-def _others(results: Sequence[Result]) -> list[Block]:
-    return [Text("These belong to none of the studies above."), *all_of(results, "other-runs")]
-
-
-def _runs(results: Sequence[Result], problems: Sequence[str]) -> list[Block]:
-    headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
-    blocks: list[Block] = [
-        Table("Every run", headings, tuple(map(_row, results)), prose=frozenset({0, 1, 6})),
-        Text("Each run below opens to its commands and its full configuration; runs.json has them for programs."),
-        *map(_commands, results),
+def _others(runs: Sequence[Run]) -> tuple[Block, ...]:
+    """The validation bounds of any runs, a curve each."""
+    text = Text("These belong to none of the studies above.")
+    styles = product(("-", "--", ":", "-."), COLOURS)
+    curves = [
+        Curve(run.name, "", points, colour, line)
+        for run, (line, colour) in zip(runs, styles, strict=False)
+        if (points := validation_points(run))
     ]
-    return [*blocks, *(Text(f"Could not be read: {problem}") for problem in problems)]
+    caption = "The bound on the validation set with the training K of each run, against updates."
+    if not curves:
+        return (text,)
+    return text, plot("other-runs", {"Other runs": curves}, "validation bound (nats)", caption)
 
 
-def _row(result: Result) -> tuple[Entry, ...]:
-    config = result.run.config
-    departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
-    layers = "-".join(map(str, config.layers))
-    best = result.best()
+def _runs(runs: Sequence[Run], problems: Sequence[str]) -> tuple[Block, ...]:
+    headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
     return (
-        Entry(result.name, anchor=anchor(result)),
-        Entry(title_of_cell(Cell.of(config)), "; ".join(filter(None, (f"{config.task} {layers}", departures)))),
-        Entry(f"{config.learning_rate:g}"),
-        Entry(str(config.seed)),
-        Entry(f"{result.updates:,}", "" if result.is_finished else "not finished"),
-        Entry(minus(best[1]), f"at {best[0]:,}") if best else Entry("none yet", is_missing=True),
-        _likelihoods(result),
+        *(Text(f"Could not be read: {problem}") for problem in problems),
+        Table("Every run", headings, tuple(map(_row, runs)), prose=frozenset({0, 1, 6})),
+        Text("Each run below opens to its commands and its full configuration; runs.json has them for programs."),
+        *map(_commands, runs),
     )
 
 
-def _likelihoods(result: Result) -> Entry:
-    measured = [(e, "") for e in result.evaluations]
-    measured += [(e, f", after {short_count(n)} updates") for n, stage in result.stages.items() for e in stage]
+def _row(run: Run) -> tuple[Entry, ...]:
+    config, cell, best = run.config, Cell.of(run.config), run.best()
+    departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
+    layers = "-".join(map(str, config.layers))
+    return (
+        Entry(run.name, anchor=anchor(run.name)),
+        Entry(
+            f"{cell.title}, K = {cell.num_samples}", "; ".join(filter(None, (f"{config.task} {layers}", departures)))
+        ),
+        Entry(f"{config.learning_rate:g}"),
+        Entry(str(config.seed)),
+        Entry(f"{run.updates:,}", "" if run.is_finished else "not finished"),
+        Entry(minus(best[1]), f"at {best[0]:,}") if best else Entry("none yet", is_missing=True),
+        _likelihoods(run),
+    )
+
+
+def _likelihoods(run: Run) -> Entry:
+    measured = [(e, "") for e in run.evaluations]
+    measured += [(e, f", after {short_count(n)} updates") for n, stage in run.stages.items() for e in stage]
     if not measured:
         return Entry("not evaluated", is_missing=True)
     values = [f"{minus(e['negative_log_likelihood'])} ± {e['standard_error']:.2f}" for e, _ in measured]
@@ -159,29 +183,29 @@ def _likelihoods(result: Result) -> Entry:
     return Entry(values[0], "; ".join([kinds[0], *rest]))
 
 
-def _commands(result: Result) -> Commands:
-    run, config = result.run, result.run.config
-    if result.updates:
+def _commands(run: Run) -> Commands:
+    config = run.config
+    if run.updates:
         horizon = config.horizon if config.schedule == "cosine" else config.schedule_updates
-        config = replace(config, updates=result.updates, epochs=None, minutes=None, schedule_updates=horizon)
+        config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.name}"
     lines = [command(config, folder)]
-    for e in result.evaluations:
+    for e in run.evaluations:
         options = ["num_samples", "split", "weights", *(["seed"] if e["seed"] else [])]
         words = [word for name in options for word in (f"--{name.replace('_', '-')}", str(e[name]))]
         lines.append(shlex.join(["vimco", "evaluate", folder, *words]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
-    return Commands(result.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
+    return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
 
 
-def _told_apart(sections: Sequence[Section]) -> tuple[Section, ...]:
+def _distinct(sections: Sequence[Section]) -> tuple[Section, ...]:
     """Gives each section an anchor, and each picture a file, of its own, where several data sets share a study."""
     seen: dict[str, int] = {}
-    apart = []
+    distinct = []
     for section in sections:
         seen[section.anchor] = seen.get(section.anchor, 0) + 1
         suffix = f"-{seen[section.anchor]}" if seen[section.anchor] > 1 else ""
         blocks = [replace(b, name=b.name + suffix) if isinstance(b, Picture) else b for b in section.blocks]
-        apart.append(replace(section, anchor=section.anchor + suffix, blocks=tuple(blocks)))
-    return tuple(apart)
+        distinct.append(replace(section, anchor=section.anchor + suffix, blocks=tuple(blocks)))
+    return tuple(distinct)

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from vimco.runs.store import write_atomically
-from vimco.studies.document import Entry, Picture, Section, Table, Text
+from vimco.studies.document import Entry, Picture, Section, Table, Text, Versions
 
 
 def print_section(section: Section, folder: Path, out: Console) -> None:
@@ -17,6 +17,9 @@ def print_section(section: Section, folder: Path, out: Console) -> None:
         match block:
             case Table():
                 _print_table(block, out)
+            case Versions():
+                for table in block.tables.values():
+                    _print_table(table, out)
             case Picture():
                 path = folder / f"{block.name}.{block.kind}"
                 write_atomically(path, block.content)

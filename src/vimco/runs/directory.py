@@ -21,10 +21,10 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import numpy as np
@@ -34,10 +34,21 @@ from vimco.errors import UsageError
 from vimco.models import SigmoidBeliefNetwork
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
-from vimco.runs.store import filled, one_at_a_time, read_arrays, read_json, read_metrics, write_json, write_tree
+from vimco.runs.store import (
+    filled,
+    fits,
+    metrics_and_damage,
+    one_at_a_time,
+    read_arrays,
+    read_facts,
+    read_json,
+    write_json,
+    write_tree,
+)
 from vimco.training.evaluation import Evaluation, evaluate
 
 Weights = Literal["best", "best-average", "latest"]
+T = TypeVar("T")
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -47,14 +58,32 @@ SUMMARY = "summary.json"
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
 
 
+EVALUATION_SEED = 0  # of the samples behind every number of a table
+VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
+
+_BEST = ({"update": int, "validation_bound": float}, None)
+_EVALUATION = {
+    **dict.fromkeys(("seed", "update", "num_samples"), int),
+    **dict.fromkeys(("split", "weights"), str),
+    **dict.fromkeys(("negative_log_likelihood", "standard_error"), (float, None)),
+}
+_STAGE = {"updates": int, "evaluations": [_EVALUATION]}
+_SUMMARY = {"updates": int, "best": _BEST, "best_average": _BEST, "note": str, "evaluations": [_EVALUATION]}
+
+
 @dataclass(frozen=True)
 class Run:
-    """A run directory, as it stands on disk."""
+    """A run directory, as it stands on disk.
+
+    A run may be unfinished or without evaluation: what is missing is None or empty.
+    """
 
     path: Path
     config: RunConfig
     environment: dict[str, Any]
     data: dict[str, Any]  # name, checksum, image_shape; note: a sentence to print beside likelihoods, or ""
+    name: str = ""  # in a report, where it differs from every other run's
+    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -64,11 +93,80 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics so far; a line cut off by a crash is left out."""
-        return read_metrics(self.path / METRICS)
+        return self._read(METRICS, metrics_and_damage)[0]
+
+    @property
+    def problems(self) -> list[str]:
+        """What of it could not be read, in sentences."""
+        damaged = self._read(METRICS, metrics_and_damage)[1]
+        return [f"{self.path / METRICS}: {damaged} damaged lines are left out."] if damaged else []
 
     def summary(self) -> dict[str, Any]:
         """What came out; before the end of a run no more than its evaluations."""
-        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else {}
+        return self._read(SUMMARY, _summary)
+
+    def _read(self, name: str, reader: Callable[[Path], T]) -> T:
+        """The content of a file, read again only where the file has changed."""
+        path = self.path / name
+        stamp = (file.st_mtime_ns, file.st_size, file.st_ino) if (file := _status(path)) else None
+        if name not in self._known or self._known[name][0] != stamp:
+            self._known[name] = (stamp, reader(path))
+        return self._known[name][1]
+
+    @property
+    def updates(self) -> int:
+        """The number of updates done, as far as they are on record."""
+        return max([self.summary().get("updates", 0), *(line["update"] for line in self.metrics()[-1:])])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has come to the end of its budget, and is not being extended."""
+        return self.summary().get("updates", -1) >= self.updates
+
+    def best(self, weights: Weights = "best") -> tuple[int, float] | None:
+        """Update and value of its best validation bound."""
+        points = [(bound, -update) for update, bound in self.curve(VALIDATION[weights])]
+        if points:
+            bound, update = max(points)
+            return -update, bound
+        best = self.summary().get(weights.replace("-", "_"))
+        return (best["update"], best["validation_bound"]) if best else None
+
+    def curve(self, name: str) -> list[tuple[int, float]]:
+        """Update and value of a metric, where it was measured."""
+        return [(line["update"], line[name]) for line in self.metrics() if line.get(name) is not None]
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Everything that was measured; what was not a finite number is NaN."""
+        return _readable(self.summary().get("evaluations", []))
+
+    @property
+    def stages(self) -> dict[int, list[dict[str, Any]]]:
+        """What was measured before it was extended, by the number of updates it then had."""
+        return {stage["updates"]: _readable(stage["evaluations"]) for stage in self.summary().get("stages", [])}
+
+    def evaluation(
+        self, num_samples: int, weights: Weights = "best", updates: int | None = None
+    ) -> dict[str, Any] | None:
+        """Its recorded evaluation on the test split, if there is one: of its best parameters, or after `updates`.
+
+        A run that is extended may find better parameters: an evaluation of the earlier ones is none of these.
+        """
+        wanted: dict[str, Any] = {
+            "split": "test",
+            "weights": weights,
+            "num_samples": num_samples,
+            "seed": EVALUATION_SEED,
+        }
+        records = self.stages.get(updates or 0)
+        if records is None and updates in (None, self.updates):
+            best = self.best(weights)
+            records, wanted = self.evaluations, {**wanted, "update": best[0] if best else None}
+        for record in records or []:
+            if all(record.get(name) == value for name, value in wanted.items()):
+                return record
+        return None
 
     def model(self, weights: Weights = "best") -> SigmoidBeliefNetwork:
         """The model with its best, latest, or best averaged parameters."""
@@ -92,7 +190,7 @@ class Run:
 
     def update_of(self, weights: Weights) -> int:
         """The update after which these parameters were kept."""
-        _, facts = latest_checkpoint(self.path) if weights == "latest" else read_arrays(self.path / BEST[weights])
+        facts = latest_checkpoint(self.path)[1] if weights == "latest" else read_facts(self.path / BEST[weights])
         return facts["update"]
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
@@ -127,7 +225,7 @@ class Run:
         way belongs to no stage: its parameters are of a later update than the stage's last.
         """
         with one_at_a_time(self.path):
-            before = self.summary()
+            before = _summary(self.path / SUMMARY)
             stages, evaluations = before.get("stages", []), before.get("evaluations", [])
             if before.get("updates") == outcome["updates"]:
                 outcome = {**outcome, "evaluations": evaluations}
@@ -141,7 +239,7 @@ class Run:
         record = {"split": split, "weights": weights, "seed": seed, "update": update, **evaluation.to_json()}
         kind = ("split", "weights", "seed", "num_samples")
         with one_at_a_time(self.path):
-            summary = self.summary()
+            summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
 
@@ -164,7 +262,28 @@ def load(path: str | Path) -> Run:
         config = RunConfig.from_json(record["config"])
     except UsageError as error:
         raise UsageError(f"{path / CONFIG}: {error}") from error
-    return Run(path, config, record["environment"], record["data"])
+    if not all(isinstance(record["data"].get(field, ""), str) for field in ("name", "note")):
+        raise UsageError(f"{path / CONFIG}: the fields 'name' and 'note' must be strings.")
+    return Run(path, config, record["environment"], {"name": config.data, **record["data"]}, path.name)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    summary = read_json(path) if path.exists() else {}
+    for name, kind in {**_SUMMARY, "stages": [_STAGE]}.items():
+        if name in summary and not fits(summary[name], kind):
+            raise UsageError(f"{path} is damaged: the field {name!r} is not what a run writes there.")
+    return summary
+
+
+def _readable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def new_directory(config: RunConfig) -> Path:
@@ -190,7 +309,7 @@ def created(path: Path, config: RunConfig, dataset: Dataset) -> Iterator[Run]:
             "image_shape": list(dataset.image_shape),
             "note": dataset.note,
         }
-        run = Run(path, config, environment(), data)
+        run = Run(path, config, environment(), data, path.name)
         write_config(run)
         yield run
 

@@ -64,6 +64,17 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(text)
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts in a file of `write_tree`, without its arrays: they stand in its first few bytes."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return json.loads((file.metadata() or {})["facts"])
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {path}.") from None
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{path} is truncated or damaged ({error}).") from error
+
+
 def filled(template: T, arrays: dict[str, np.ndarray], path: Path) -> T:
     """The template with its arrays replaced by those of the same names, which must be of the same shapes."""
     names = named_arrays(template)
@@ -102,14 +113,40 @@ def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a metrics file."""
-    if not path.exists():
-        return []
-    lines = []
-    for text in path.read_text().splitlines(keepends=True):
-        with contextlib.suppress(json.JSONDecodeError):
-            if text.endswith("\n"):
-                lines.append(json.loads(text))
-    return lines
+    return metrics_and_damage(path)[0]
+
+
+def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of a metrics file, and how many are damaged. One that a crash cut off at the end is neither."""
+    lines, damaged = [], 0
+    for text in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            line = None
+        if fits(line, {"update": int}) and fits(list(line.values()), [(float, None)]):
+            lines.append(line)
+        else:
+            damaged += 1
+    return lines, damaged
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value from JSON is of a kind: a type, None, one of a tuple, a list of one kind, a record with fields.
+
+    Numbers are finite and fit into 64 bits.
+    """
+    if isinstance(kind, tuple):
+        return any(fits(value, alternative) for alternative in kind)
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(fits(item, kind[0]) for item in value)
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(fits(value.get(name), kind[name]) for name in kind)
+    if kind is None or isinstance(value, bool):
+        return value is None
+    if kind in (int, float) and isinstance(value, int):
+        return abs(value) < 2**63
+    return isinstance(value, kind) and (kind is not float or math.isfinite(value))
 
 
 def append_metrics(path: Path, line: dict[str, Any]) -> None:
@@ -142,7 +179,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The record in a JSON file."""
     try:
         record = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from error
     if not isinstance(record, dict):
         raise UsageError(f"{path} is not a JSON record.")

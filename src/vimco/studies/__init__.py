@@ -1,6 +1,7 @@
 """Studies: what to run for a table or a figure, the runner, and the choice among runs. `paper` holds the paper's."""
 
-from vimco.studies.paper.runs import STUDIES, named_study
-from vimco.studies.study import Cell, Study
+from vimco.studies import paper
+from vimco.studies.cells import Cell
+from vimco.studies.study import STUDIES, Study, named_study, register_study
 
-__all__ = ["STUDIES", "Cell", "Study", "named_study"]
+__all__ = ["STUDIES", "Cell", "Study", "named_study", "paper", "register_study"]

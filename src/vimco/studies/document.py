@@ -1,7 +1,12 @@
 """A document of sections, tables, pictures and commands. `vimco.report` renders it."""
 
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from vimco.runs.figures import Curve
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,22 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Versions:
+    """One table in several versions, by what tells them apart. A page shows one at a time."""
+
+    tables: Mapping[str, Table]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a picture of curves is drawn from: curves against updates in panels, by their titles."""
+
+    quantity: str
+    panels: Mapping[str, Sequence[Curve]]
+    is_logarithmic: bool = False
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image, and what it shows in words for those who do not see it."""
 
@@ -36,6 +57,7 @@ class Picture:
     content: bytes
     caption: str
     alternative: str
+    plot: Plot | None = None
 
     @property
     def file(self) -> str:
@@ -60,7 +82,7 @@ class Commands:
     configuration: str  # JSON
 
 
-Block = Table | Picture | Text | Commands
+Block = Table | Versions | Picture | Text | Commands
 
 
 @dataclass(frozen=True)
@@ -84,3 +106,23 @@ class Document:
     def pictures(self) -> list[Picture]:
         """Every picture in it."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
+
+
+def anchor(name: str) -> str:
+    """Where a document tells of a run: letters, digits and dashes only, and another one for each name."""
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", name)
+    suffix = "" if safe == name else "-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"run-{safe}{suffix}"
+
+
+def short_count(updates: int) -> str:
+    """200,000 as 200k, where nothing is lost by it."""
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if updates >= size and updates % (size // 100) == 0:
+            return f"{updates / size:g}{unit}"
+    return f"{updates:,}"
+
+
+def minus(value: float, digits: int = 2) -> str:
+    """A number with a true minus sign."""
+    return f"{value:.{digits}f}".replace("-", "−")

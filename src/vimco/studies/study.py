@@ -1,4 +1,4 @@
-"""A study: runs that are compared with each other, and how they are named.
+"""A study: runs that are compared with each other, how they are shown and named, and the table of all studies.
 
 Runs of a study that differ in learning rate and seed only make up a `Cell`: one number of a table, or one curve. The
 learning rate of a cell is chosen by the validation bound, as in the paper (supplement B).
@@ -12,28 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vimco.data.catalogue import NAMES
 from vimco.errors import UsageError
 from vimco.runs.config import RunConfig
-
-PAPER = RunConfig(data="binarized-mnist")  # the protocol of the paper's runs
-
-
-class Cell(NamedTuple):
-    """What one number or curve stands for. Its runs differ in learning rate and seed."""
-
-    task: str
-    proposal: str
-    layers: tuple[int, ...]
-    estimator: str
-    num_samples: int
-
-    @classmethod
-    def of(cls, config: RunConfig) -> "Cell":
-        """The cell that a run belongs to."""
-        return cls(config.task, config.proposal, config.layers, config.estimator, config.num_samples)
+from vimco.runs.directory import Run
+from vimco.studies.cells import PAPER, Cell
+from vimco.studies.claims import Claim
+from vimco.studies.document import Block, Section, Text
+from vimco.studies.results import on_protocol
 
 
 def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
@@ -43,17 +31,37 @@ def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Study:
-    """A table or a figure: its runs, and the samples with which the chosen ones are evaluated (none: they are not)."""
+    """A table or a figure: its runs, how they are shown, and what the paper claims about them.
+
+    `runs()` lists the runs; its docstring says what they are in the list of studies. `show(study, found)` makes blocks
+    of a document from the runs that are there. With `evaluation_samples`, the chosen runs are evaluated with so many.
+    """
 
     name: str
     title: str
+    shows: str  # a few words for the list of studies
     runs: Callable[[], list[RunConfig]]
+    show: Callable[["Study", Sequence[Run]], list[Block]]
     evaluation_samples: int | None = None
+    claims: tuple[Claim, ...] = ()
+    is_front: bool = False  # shown before the remarks of a report
 
     @property
     def cells(self) -> list[Cell]:
         """The numbers or curves that it is made of."""
         return distinct_cells(self.runs())
+
+    def section(self, runs: Sequence[Run]) -> Section:
+        """What it has shown so far, and which of its cells were not run."""
+        missing = [cell for cell in self.cells if not on_protocol(runs, cell)]
+        if len(missing) == len(self.cells):
+            return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
+        sizes: dict[str, list[str]] = {}
+        for cell in missing:
+            sizes.setdefault(cell.title, []).append(str(cell.num_samples))
+        listed = "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())
+        rest = [Text(f"Not run: {listed}.")] if missing else []
+        return Section(self.name, self.title, (*self.show(self, runs), *rest))
 
     def adjusted(
         self,
@@ -85,6 +93,24 @@ class Study:
                 "pattern is a part of one, between dashes, and may hold * and ?."
             )
         return kept
+
+
+STUDIES: dict[str, Study] = {}
+
+
+def register_study(study: Study) -> Study:
+    """Adds a study to those that the program, a report and its claims know; returns it."""
+    if study.name in STUDIES:
+        raise UsageError(f"There are two studies of the name {study.name!r}: give one of them another name.")
+    STUDIES[study.name] = study
+    return study
+
+
+def named_study(name: str) -> Study:
+    """The study that the command line calls `name`."""
+    if name not in STUDIES:
+        raise UsageError(f"There is no study {name!r}; choose one of {', '.join(STUDIES)}.")
+    return STUDIES[name]
 
 
 def cadence(updates: int) -> dict[str, int]:
@@ -131,13 +157,6 @@ def command(config: RunConfig, output: str) -> str:
         else:
             parts += [option, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
     return shlex.join([*parts, "--output", output])
-
-
-def variations(config: RunConfig) -> dict[str, Any]:
-    """Where a run departs from the paper's protocol, beside what makes a cell, its rate, seed and averaging."""
-    free = {*Cell._fields, "data", "learning_rate", "seed", "averaging", "slice_size"}
-    default = PAPER.identity
-    return {name: value for name, value in config.identity.items() if name not in free and value != default[name]}
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -5,7 +5,6 @@ weights are put into. The file needs nothing else: no network, no server.
 """
 
 import base64
-import hashlib
 import html
 import json
 import re
@@ -16,6 +15,7 @@ import numpy as np
 
 from vimco.errors import UsageError
 from vimco.models import SigmoidBeliefNetwork
+from vimco.report.policy import policy
 from vimco.runs.directory import Run, Weights
 from vimco.runs.store import named_arrays
 
@@ -85,12 +85,8 @@ def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title:
     header = {**header, "dtype": dtype.name, "arrays": [(name, array.shape) for name, array in arrays.items()]}
     style = _source("page.css")
     script = _source("model.js") + "\n" + _source("page.js")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
     parts = {
-        "policy": policy,
+        "policy": policy(script, style),
         "title": html.escape(title),
         "style": style,
         "script": script,
@@ -128,11 +124,6 @@ def _reference(run: Run, weights: Weights) -> str:
 
 def _source(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """How a policy names the one script, or style, that it allows."""
-    return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
 
 
 def _base64(content: bytes) -> str:

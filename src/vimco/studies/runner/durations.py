@@ -10,8 +10,8 @@ from statistics import median
 
 from vimco import data
 from vimco.runs.config import RunConfig
+from vimco.studies.cells import Cell
 from vimco.studies.runner.tasks import Training
-from vimco.studies.study import Cell
 
 # Measured on two cores for 784-200-200-200, batch 24: 1.2 ms an update at K = 2, 10.5 ms at K = 50.
 SECONDS_PER_UPDATE, SECONDS_PER_SAMPLE_AND_WEIGHT = 8e-4, 0.19e-3 / 473_600
@@ -31,12 +31,12 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     known = {dataset.name: math.prod(dataset.image_shape) for dataset in data.available()}
     positions = []
     for training in trainings:
-        config, result = training.config, training.result()
-        pixels = math.prod(result.run.image_shape) if result else known.get(config.data, USUAL_PIXELS)
+        config, run = training.config, training.run()
+        pixels = math.prod(run.image_shape) if run else known.get(config.data, USUAL_PIXELS)
         rough[Cell.of(config)] = rough_seconds_per_update(config, pixels)
-        positions.append(training.target if training.is_done() else (result.updates if result else 0))
-        if result and len(result.metrics) > 1:  # the first line counts the time to compile
-            measured.setdefault(Cell.of(config), []).append(1 / max(result.metrics[-1]["updates_per_second"], 0.01))
+        positions.append(training.target if training.is_done() else (run.updates if run else 0))
+        if run and len(run.metrics()) > 1:  # the first line counts the time to compile
+            measured.setdefault(Cell.of(config), []).append(1 / max(run.metrics()[-1]["updates_per_second"], 0.01))
     factor = median([median(speeds) / rough[cell] for cell, speeds in measured.items()] or [1.0])
     per_update = {
         cell: median(measured[cell]) if cell in measured else factor * seconds for cell, seconds in rough.items()

@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 from vimco.errors import UsageError
 from vimco.runs import directory, session
 from vimco.runs.config import RunConfig
-from vimco.runs.directory import Weights
+from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.runs.observer import Observer
-from vimco.studies.results import EVALUATION_SEED, Result, chosen, collected
+from vimco.studies.results import chosen, collected
 from vimco.studies.runner import workers
 from vimco.studies.study import digest, distinct_cells, label, run_name
 
@@ -49,22 +49,22 @@ class Training:
         assert self.config.updates is not None
         return self.config.updates
 
-    def result(self) -> Result | None:
+    def run(self) -> Run | None:
         """The run as it stands on disk; None before its beginning."""
-        return Result(self.path.name, directory.load(self.path)) if (self.path / directory.CONFIG).exists() else None
+        return directory.load(self.path) if (self.path / directory.CONFIG).exists() else None
 
     def is_done(self) -> bool:
         """Whether it has come as far as asked for; further is far enough."""
-        result = self.result()
-        return result is not None and result.summary.get("updates", 0) >= self.target
+        run = self.run()
+        return run is not None and run.summary().get("updates", 0) >= self.target
 
     def __call__(self) -> list[str]:
         """Trains, resumes or extends the run; returns notes. Leaves with `session.Interrupted` where it has to stop."""
         observer = _WorkerObserver()
-        result = self.result()
-        if result is None:
+        run = self.run()
+        if run is None:
             session.train(self.config, self.path, observer)
-        elif digest(result.run.config) != digest(self.config):
+        elif digest(run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
         else:
             done = directory.latest_checkpoint(self.path)[1]["update"] if directory.has_checkpoint(self.path) else 0
@@ -108,14 +108,14 @@ def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Eva
     """
     configurations = [training.config for training in trainings]
     names, seeds = {config.data for config in configurations}, {config.seed for config in configurations}
-    results, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
-    candidates = [r for r in results if r.run.config.data in names and r.run.config.seed in seeds]
+    runs, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
+    candidates = [run for run in runs if run.config.data in names and run.config.seed in seeds]
     due: dict[Path, tuple[Weights, ...]] = {}
     kinds: tuple[Weights, ...] = ("best", "best-average")
     for cell, weights in product(distinct_cells(configurations), kinds):
-        for result in chosen(candidates, cell, weights):
-            if result.is_finished and result.evaluation(num_samples, weights) is None:
-                due[result.run.path] = (*due.get(result.run.path, ()), weights)
+        for run in chosen(candidates, cell, weights):
+            if run.is_finished and run.evaluation(num_samples, weights) is None:
+                due[run.path] = (*due.get(run.path, ()), weights)
     return [Evaluating(path, num_samples, weights) for path, weights in due.items()]
 
 

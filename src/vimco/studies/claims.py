@@ -1,0 +1,88 @@
+"""What the paper says about its results, one claim at a time: seen here, not seen, or not yet to be told."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal
+
+from vimco.runs.directory import Run
+from vimco.studies.cells import Cell
+from vimco.studies.curves import Points, validation_points
+from vimco.studies.document import minus, short_count
+from vimco.studies.results import chosen, numbers_of_equal_length
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What our runs say about a claim, and the numbers behind it."""
+
+    verdict: Literal["seen", "not seen", "not yet"]
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, where it stands, and how to hold runs against it."""
+
+    statement: str
+    place: str
+    check: Callable[[Sequence[Run]], Verdict]
+
+
+def by_likelihoods(
+    cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000
+) -> Callable[[Sequence[Run]], Verdict]:
+    """A check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
+
+    def check(runs: Sequence[Run]) -> Verdict:
+        numbers = numbers_of_equal_length(runs, cells, num_samples)
+        text = ", ".join(
+            f"{_title(cell)}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{_title(cell)}: none"
+            for cell, n in zip(cells, numbers, strict=True)
+        )
+        known = [n for n in numbers if n is not None]
+        if len(known) < len(cells) or len({n.updates for n in known}) > 1:
+            return Verdict("not yet", text)
+        return Verdict("seen" if holds([n.value for n in known]) else "not seen", text)
+
+    return check
+
+
+def by_curves(
+    cells: Sequence[Cell],
+    holds: Callable[[list[float]], bool],
+    points_of: Callable[[Run], Points] = validation_points,
+    value_of: Callable[[Points], float] = lambda points: max(value for _, value in points),
+    share: float = 1.0,
+) -> Callable[[Sequence[Run]], Verdict]:
+    """A check of curves, in the order of the cells, up to a share of the updates that all of them have reached."""
+
+    def check(runs: Sequence[Run]) -> Verdict:
+        curves = [[points for run in chosen(runs, cell) if (points := points_of(run))] for cell in cells]
+        missing = [_title(cell) for cell, found in zip(cells, curves, strict=True) if not found]
+        if missing:
+            return Verdict("not yet", f"none yet: {', '.join(missing)}")
+        end = share * min(points[-1][0] for found in curves for points in found)
+        cut = [[[point for point in points if point[0] <= end] for points in found] for found in curves]
+        if not all(points for found in cut for points in found):
+            return Verdict("not yet", "the runs are too short")
+        values = [fmean(value_of(points) for points in found) for found in cut]
+        text = ", ".join(f"{_title(cell)}: {minus(value)}" for cell, value in zip(cells, values, strict=True))
+        return Verdict("seen" if holds(values) else "not seen", f"{text} (up to update {end:,.0f})")
+
+    return check
+
+
+def falls(values: Sequence[float]) -> bool:
+    """Whether each value is below the one before it."""
+    return all(later < earlier for earlier, later in pairwise(values))
+
+
+def second_half(points: Points) -> float:
+    """The mean over the later half of the updates."""
+    return fmean(value for update, value in points if update >= points[-1][0] / 2)
+
+
+def _title(cell: Cell) -> str:
+    return cell.short_title + (f" {cell.proposal}" if cell.task == "structured" else "")

@@ -1,0 +1,63 @@
+"""Curves of the chosen runs, in panels."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from vimco.runs.directory import Run
+from vimco.runs.figures import COLOUR_OF_K, COLOURS, LINE_OF_ESTIMATOR, Curve, figure_bytes, panels
+from vimco.studies.cells import Cell
+from vimco.studies.document import Picture, Plot
+from vimco.studies.results import chosen
+
+Points = list[tuple[int, float]]  # update, value
+
+OF_BOUNDS = (
+    "The bound on the validation set with the training K (in brackets), against parameter updates; for each curve the "
+    "learning rate chosen by it."
+)
+
+
+def validation_points(run: Run) -> Points:
+    """Update and validation bound."""
+    return run.curve("validation_bound")
+
+
+def signal_points(run: Run) -> Points:
+    """Update and root mean square of the signal, over about a fiftieth of the run at a time."""
+    points = run.curve("signal_rms")
+    window = max(1, len(points) // 50)
+    sums = list(accumulate((value**2 for _, value in points), initial=0.0))
+    means = [(after - before) / window for before, after in zip(sums, sums[window:], strict=False)]
+    return [(update, mean**0.5) for (update, _), mean in zip(points[window - 1 :], means, strict=True) if mean > 0]
+
+
+def curves(
+    runs: Sequence[Run], cells: Iterable[Cell], points_of: Callable[[Run], Points] = validation_points
+) -> list[Curve]:
+    """The chosen run of each cell and seed, in the paper's style: a colour for each K, a line for each estimator."""
+    return [
+        Curve(
+            cell.short_title,
+            cell.estimator,
+            points,
+            COLOUR_OF_K.get(cell.num_samples, COLOURS[4]),
+            LINE_OF_ESTIMATOR.get(cell.estimator, "-."),
+        )
+        for cell in cells
+        for run in chosen(runs, cell)
+        if (points := points_of(run))
+    ]
+
+
+def plot(
+    name: str, contents: Mapping[str, Sequence[Curve]], quantity: str, caption: str, *, is_logarithmic: bool = False
+) -> Picture:
+    """The panels as vector graphics; the words for those who do not see them give where each curve ends."""
+    ends = [
+        f"{title}: "
+        + (", ".join(f"{c.label} {c.points[-1][1]:.2f} at update {c.points[-1][0]:,}" for c in curves) or "not run")
+        for title, curves in contents.items()
+    ]
+    content = figure_bytes(panels(contents, quantity, is_logarithmic=is_logarithmic), "svg")
+    words = f"{quantity} against updates. {'; '.join(ends)}."
+    return Picture(name, "svg", content, caption, words, Plot(quantity, contents, is_logarithmic))

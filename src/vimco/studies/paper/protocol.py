@@ -1,0 +1,30 @@
+"""The models and learning rates that the studies of the paper share (supplement B)."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from vimco.runs.config import RunConfig
+from vimco.studies.cells import PAPER, Cell
+
+SOURCE = "A. Mnih, D. J. Rezende: Variational Inference for Monte Carlo Objectives. ICML 2016."
+RATES, RATES_OF_STRUCTURED_NVIL = (3e-4, 1e-3, 3e-3), (1e-4, 3e-4, 1e-3)
+PROPOSALS = {"prior": "samples from the prior", "learned": "samples from a learned proposal"}
+
+
+def generative(estimator: str, *sizes: int) -> list[Cell]:
+    """Cells of the 200-200-200 model of whole images, one for each K."""
+    return [Cell("generative", "learned", (200, 200, 200), estimator, K) for K in sizes]
+
+
+def structured(proposal: str, estimator: str, *sizes: int, layers: tuple[int, ...] = (200, 200, 200)) -> list[Cell]:
+    """Cells of the models that predict the bottom half of an image, one for each K."""
+    return [Cell("structured", proposal, layers, estimator, K) for K in sizes]
+
+
+def at_every_rate(cells: Iterable[Cell]) -> list[RunConfig]:
+    """The runs of some cells, with each of the paper's learning rates."""
+    return [
+        replace(PAPER, learning_rate=rate, **cell._asdict())
+        for cell in cells
+        for rate in (RATES_OF_STRUCTURED_NVIL if cell[::3] == ("structured", "nvil") else RATES)
+    ]

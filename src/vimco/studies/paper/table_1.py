@@ -1,0 +1,77 @@
+"""Table 1: the negative log-likelihood of generative models trained by VIMCO, NVIL and RWS."""
+
+from collections.abc import Sequence
+
+from vimco.runs.config import RunConfig
+from vimco.runs.directory import Run
+from vimco.studies.claims import Claim, by_likelihoods, falls
+from vimco.studies.document import Block
+from vimco.studies.paper.protocol import at_every_rate, generative
+from vimco.studies.pictures import picture_of
+from vimco.studies.results import on_protocol
+from vimco.studies.study import Study, register_study
+from vimco.studies.tables import likelihood_tables
+
+ESTIMATORS = ("vimco", "nvil", "rws")
+# Negative log-likelihood of the test set in nats, with 1000 proposal samples an image, by K.
+PUBLISHED: dict[int, dict[str, float]] = {
+    1: {"nvil": 95.2},
+    2: {"vimco": 93.5, "nvil": 93.6, "rws": 94.6},
+    5: {"vimco": 92.8, "nvil": 93.7, "rws": 93.4},
+    10: {"vimco": 92.6, "nvil": 93.4, "rws": 93.0},
+    50: {"vimco": 91.9, "nvil": 96.2, "rws": 92.5},
+}
+OF_SAMPLES = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
+
+
+def runs() -> list[RunConfig]:
+    """200-200-200 network of whole images: VIMCO, NVIL, RWS (wake) at K = 2, 5, 10, 50, NVIL at 1."""
+    return at_every_rate(cell for K, row in PUBLISHED.items() for name in row for cell in generative(name, K))
+
+
+def show(study: Study, found: Sequence[Run]) -> list[Block]:
+    """Estimators in columns, K in rows; then draws from the model with the best likelihood."""
+    rows = {str(K): [generative(name, K)[0] for name in ESTIMATORS] for K in PUBLISHED}
+    published = {generative(name, K)[0]: value for K, row in PUBLISHED.items() for name, value in row.items()}
+
+    def quality(run: Run) -> tuple[float, float]:
+        """The likelihood, or before evaluations the bound."""
+        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, float("-inf"))
+        return (-evaluation["negative_log_likelihood"] if evaluation else float("-inf"), bound)
+
+    candidates = [run for cell in study.cells for run in on_protocol(found, cell) if run.best() is not None]
+    best = [picture_of(max(candidates, key=quality), "samples", OF_SAMPLES)] if candidates else []
+    return [*likelihood_tables(study, found, "K", rows, published), *best]
+
+
+SIZES = (2, 5, 10, 50)
+CLAIMS = (
+    Claim("VIMCO improves from K = 2 to 5 to 10", "Table 1", by_likelihoods(generative("vimco", 2, 5, 10), falls)),
+    Claim("VIMCO improves from K = 10 to 50", "Table 1", by_likelihoods(generative("vimco", 10, 50), falls)),
+    Claim(
+        "NVIL is markedly worse at K = 50 than at K = 10",
+        "Table 1",
+        by_likelihoods(generative("nvil", 10, 50), lambda v: v[1] > v[0] + 1),
+    ),
+    Claim(
+        "VIMCO and RWS have like likelihoods (here: within 1.5 nats), VIMCO with a slight edge at every K",
+        "Table 1",
+        by_likelihoods(
+            [*generative("vimco", *SIZES), *generative("rws", *SIZES)],
+            lambda v: all(0 < b - a < 1.5 for a, b in zip(v[:4], v[4:], strict=True)),
+        ),
+    ),
+)
+
+register_study(
+    Study(
+        "table-1",
+        "Table 1: negative log-likelihood of generative models",
+        "test negative log-likelihood, 1000 samples",
+        runs,
+        show,
+        evaluation_samples=1000,
+        claims=CLAIMS,
+        is_front=True,
+    )
+)

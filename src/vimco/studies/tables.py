@@ -1,0 +1,95 @@
+"""Negative log-likelihoods in tables, beside the paper's."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vimco.runs.directory import Run, Weights
+from vimco.studies.cells import PAPER, Cell, title_of
+from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
+from vimco.studies.results import Number, chosen, number, on_protocol
+
+if TYPE_CHECKING:
+    from vimco.studies.study import Study
+
+EXPLANATION = (
+    "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
+    "where there are several seeds, the number is their mean and ± its standard error over seeds. The lowest of each "
+    "row is marked, if all of them were measured after equally many updates; below each number are its own. The paper "
+    "does not state its updates."
+)
+PARAMETERS: dict[Weights, str] = {"best": "the best model by validation", "best-average": "averaged parameters"}
+
+
+def likelihood_tables(
+    study: "Study",
+    runs: Sequence[Run],
+    corner: str,
+    rows: Mapping[str, Sequence[Cell]],
+    published: Mapping[Cell, float] | None = None,
+    titles: Sequence[str] = (),
+) -> list[Block]:
+    """The cells of a study in rows, beside published numbers: with raw and, where any run keeps them, with averaged
+    parameters; and how to read them. Columns are called by their estimators unless `titles` are given."""
+    published = published or {}
+    cells = [cell for row in rows.values() for cell in row]
+    titles = titles or [title_of(cell.estimator) for cell in next(iter(rows.values()))]
+    columns = [i for i in range(len(titles)) if any(row[i] in published for row in rows.values())]
+    headings = (corner, *titles, *(f"{titles[i].removesuffix(' (wake)')}, paper" for i in columns))
+    is_averaged = any(run.config.averaging for cell in cells for run in on_protocol(runs, cell))
+    existing = set(study.cells)
+    tables = {}
+    for weights, parameters in list(PARAMETERS.items())[: 1 + is_averaged]:
+        body = []
+        for title, row in rows.items():
+            numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for cell in row]
+            is_fair = len({value.updates for value in numbers if value}) == 1  # a longer run would win by its length
+            here = [
+                _entry(runs, cell, value, weights) if cell in existing else Entry("–")
+                for cell, value in zip(row, numbers, strict=True)
+            ]
+            quoted = [published.get(row[i]) for i in columns]
+            there = [Entry("–" if value is None else f"{value:.1f}") for value in quoted]
+            values = [value.value if value and is_fair else None for value in numbers]
+            body.append((Entry(title), *_with_best(here, values), *_with_best(there, quoted)))
+        caption = f"{parameters}, {study.evaluation_samples} samples an image"
+        tables[parameters] = Table(
+            f"Negative log-likelihood of the test set in nats: {caption}",
+            headings,
+            tuple(body),
+            frozenset(range(len(titles) + 1, len(headings))),
+        )
+    blocks: list[Block] = [Versions(tables) if is_averaged else tables[PARAMETERS["best"]], Text(EXPLANATION)]
+    if published and any(run.data["name"] != PAPER.data for run in runs):
+        text = f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."
+        blocks.append(Text(text))
+    return blocks
+
+
+def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weights) -> Entry:
+    if value is not None:
+        rates = ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in value.runs))
+        seeds = "" if len(value.runs) == 1 else f", {len(value.runs)} seeds"
+        detail = f"{short_count(value.updates)} updates, rate {rates}{seeds}"
+        return Entry(f"{minus(value.value)} ± {value.standard_error:.2f}", detail, links_to=anchor(value.runs[0].name))
+    best = chosen(runs, cell, weights)
+    if best:
+        update, bound = best[0].best(weights) or (0, 0.0)
+        detail = f"{short_count(best[0].updates)} updates, validation bound {minus(bound)} at {short_count(update)}"
+        return Entry("not evaluated", detail, is_missing=True, links_to=anchor(best[0].name))
+    of_cell = on_protocol(runs, cell)
+    if not of_cell:
+        return Entry("not run", is_missing=True)
+    if weights == "best-average" and not any(run.config.averaging for run in of_cell):
+        return Entry("not kept", is_missing=True)
+    return Entry("in training", "no validation yet", is_missing=True)
+
+
+def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:
+    """Marks the lowest of the row, where there is something to compare it with."""
+    known = [value for value in values if value is not None]
+    lowest = min(known) if len(known) > 1 else None
+    return [
+        replace(entry, is_best=lowest is not None and value == lowest)
+        for entry, value in zip(entries, values, strict=True)
+    ]
