@@ -100,13 +100,16 @@ class Chain {
     return logits;
   }
 
-  /** One latent vector for each layer; `given` are those that are not drawn: the first layers. */
+  /** One latent vector for each layer, and the log-probability of what is drawn. `given` are first layers that are not. */
   sample(key, number, inputs, given = []) {
     const latents = [...given];
+    let logProb = 0;
     for (let i = latents.length; i < this.layers.length; i++) {
-      latents.push(sampleBernoulli(foldIn(key, i), number, this.logits(i, inputs, latents)));
+      const logits = this.logits(i, inputs, latents);
+      latents.push(sampleBernoulli(foldIn(key, i), number, logits));
+      logProb += logBernoulli(latents[i], logits);
     }
-    return latents;
+    return { latents, logProb };
   }
 
   logProb(latents, inputs) {
@@ -151,19 +154,18 @@ class Network {
 
   /** Sample `number` of h ~ P(h | c), deepest layer first; `fixed` are deepest layers that are not drawn. */
   priorSample(key, number, given, fixed = []) {
-    return this.prior.sample(key, number, given.prior, fixed);
+    return this.prior.sample(key, number, given.prior, fixed).latents;
   }
 
   /** Sample `number` of h ~ Q(h | x, c), with log P(x, h | c) and log Q(h | x, c). */
   importanceSample(key, number, given) {
-    const turned = (latents) => (this.isStructured ? latents : [...latents].reverse()); // Q(h | x) runs from x upwards
-    const latents = this.proposal
-      ? turned(this.proposal.sample(key, number, given.proposal))
-      : this.priorSample(key, number, given);
-    const logPrior = this.prior.logProb(latents, given.prior);
-    const logProposal = this.proposal ? this.proposal.logProb(turned(latents), given.proposal) : logPrior;
+    const drawn = (this.proposal ?? this.prior).sample(key, number, given.proposal ?? given.prior);
+    const isUpward = this.proposal && !this.isStructured; // Q(h | x) runs from x to the deepest layer
+    const latents = isUpward ? drawn.latents.reverse() : drawn.latents;
+    const logPrior = this.proposal ? this.prior.logProb(latents, given.prior) : drawn.logProb;
     const logits = this.observationLogits(latents);
-    return { latents, logits, logJoint: logPrior + logBernoulli(given.observation, logits), logProposal };
+    const logJoint = logPrior + logBernoulli(given.observation, logits);
+    return { latents, logits, logJoint, logProposal: drawn.logProb };
   }
 
   /** The logits of P(x | h). */
