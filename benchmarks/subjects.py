@@ -9,7 +9,7 @@ import numpy as np
 
 import vimco
 from vimco.runs.experiment import optimizer
-from vimco.samples import Examples
+from vimco.samples import Examples, Keys
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import Trainer
 
@@ -46,8 +46,7 @@ def updates(
         num_samples=K,
         batch_size=batch,
         averaging=None,
-        key_of_latents=key,
-        key_of_dreams=key,
+        keys=Keys(key, key, key),
         key_of_order=key,
     )
     named = vimco.named_estimator(estimator, key, jnp.full(784, 0.13))

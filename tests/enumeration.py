@@ -22,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 
 from vimco import Batch, Estimator, ImportanceSamples, SigmoidBeliefNetwork, generative_sbn, structured_sbn
 from vimco.parameters import partition
+from vimco.samples import Auxiliary
 
 SBN_KINDS = ("generative", "structured-prior", "structured-learned")
 
@@ -95,7 +96,7 @@ class Toy:
 
         With S auxiliary samples there are M^(K+S) sets.
         """
-        S = estimator.num_auxiliary
+        S = num_auxiliary(estimator)
         looks_at_data = any(leaf.ndim == 2 for leaf in jax.tree.leaves(eqx.filter(estimator, eqx.is_array)))
         batch = copies(self.example, len(self.log_joint) ** (K + S)) if looks_at_data else None
         record = gradient_of_surrogates(self.samples(K, S), estimator, batch)
@@ -106,11 +107,11 @@ class Toy:
 
     def expected_gradient(self, estimator: Estimator, K: int) -> np.ndarray:
         """The mean of the estimate over every set of K samples."""
-        return self.probabilities(K + estimator.num_auxiliary) @ self.gradients(estimator, K)
+        return self.probabilities(K + num_auxiliary(estimator)) @ self.gradients(estimator, K)
 
     def variance(self, estimator: Estimator, K: int, parameters: slice = slice(None)) -> float:
         """The exact variance of the estimate, summed over all parameters, or over some."""
-        probability = self.probabilities(K + estimator.num_auxiliary)
+        probability = self.probabilities(K + num_auxiliary(estimator))
         gradients = self.gradients(estimator, K)[:, parameters]
         return float(probability @ np.sum((gradients - probability @ gradients) ** 2, axis=1))
 
@@ -135,6 +136,11 @@ class Toy:
         """The part of a gradient that belongs to P(x, h | c)."""
         tree = self.unravel(jnp.asarray(vector))
         return ravel_pytree((tree.prior, tree.likelihood))[0]
+
+
+def num_auxiliary(estimator: Estimator) -> int:
+    """S, the number of further samples that an estimator asks for."""
+    return sum(need.number for need in estimator.needs if isinstance(need, Auxiliary))
 
 
 @eqx.filter_jit

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import runpy
-import typing
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,8 @@ import optax
 import pytest
 
 from vimco.errors import UsageError
-from vimco.estimators import ESTIMATORS
 from vimco.runs import config as config_module
-from vimco.runs.config import DEFAULT_UPDATES, EstimatorName, RunConfig
+from vimco.runs.config import DEFAULT_UPDATES, RunConfig
 from vimco.runs.experiment import Purpose, key_for, optimizer
 
 # The tests check the types of all arguments before the record can. Users have the record alone: this one.
@@ -26,10 +24,6 @@ def test_defaults_are_the_papers_protocol():
     assert (config.layers, config.batch_size, config.learning_rate) == ((200, 200, 200), 24, 1e-3)
     assert (config.schedule, config.warmup_updates, config.clip, config.averaging) == ("constant", 0, None, None)
     assert (config.estimator, config.task, config.proposal) == ("vimco", "generative", "learned")
-
-
-def test_estimator_names_are_those_of_the_table():
-    assert typing.get_args(EstimatorName) == tuple(ESTIMATORS)
 
 
 def test_json_and_back():
@@ -56,8 +50,8 @@ def test_fields_that_a_file_lacks_have_their_defaults():
         ("learning_rate", "0.1", "number"),
         ("clip", "none", "number or null"),
         ("symmetric", 1, "true or false"),
-        ("estimator", "reinforce", "one of naive, nvil, vimco"),
-        ("estimator", ["vimco"], "one of naive, nvil, vimco"),
+        ("estimator", ["vimco"], "string"),
+        ("estimator_options", "decay=0.5", "a list of strings"),
         ("data", None, "string"),
         ("updates", {"of": 3}, "integer or null"),
     ],

@@ -100,8 +100,8 @@ class OfLearnedProposal(eqx.Module):
     estimator: OVIS
 
     @property
-    def num_auxiliary(self):
-        return self.estimator.num_auxiliary
+    def needs(self):
+        return self.estimator.needs
 
     def __call__(self, samples, batch=None):
         return self.estimator(dataclasses.replace(samples, proposal_is_prior=False))

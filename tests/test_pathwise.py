@@ -20,6 +20,7 @@ from jax.scipy.stats import norm
 
 from vimco import ImportanceSamples, UsageError, multi_sample_bound, normalized_weights
 from vimco.estimators import STL, DReG, Pathwise, RWSDReG
+from vimco.samples import FrozenLogWeights
 from vimco.signals import renyi_bound
 
 X = 0.8
@@ -184,7 +185,7 @@ def test_refusals():
     for estimator in (DReG(), STL(biased=True), RWSDReG()):
         with pytest.raises(UsageError, match="frozen_log_weights"):
             eqx.filter_eval_shape(estimator, plain)
-        assert estimator.needs_frozen_log_weights
+        assert estimator.needs == (FrozenLogWeights(),)
     with pytest.raises(UsageError, match=r"unbiased at K = 1 alone, and K is 2: use DReG, or say biased=True"):
         eqx.filter_eval_shape(STL(), plain)
     with pytest.raises(UsageError, match="K >= 2"):

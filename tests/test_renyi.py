@@ -35,7 +35,7 @@ class Scaled(eqx.Module):
 
     scale: jax.Array
     order: jax.Array
-    num_auxiliary = 0
+    needs = ()
 
     def __call__(self, samples, batch=None):
         return vimco_estimate(samples, ScaledMean(self.scale), self.order)

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator
-from vimco.samples import AnyArray, ImportanceSamples
+from vimco.samples import AnyArray, Dreams, ImportanceSamples
 
 
 class Plate(NamedTuple):
@@ -70,10 +70,15 @@ def check_estimator(estimator: Estimator, instead: str) -> None:
             f"{type(estimator).__name__} carries a learned baseline from update to update, and there is no place "
             f"for it here: {instead}"
         )
-    if estimator.needs_dreams:
+    if Dreams() in estimator.needs:
         raise UsageError(
             "The sleep update of RWS learns from dreams, and an observed program cannot dream its own data: use the "
             "wake update, RWS()."
+        )
+    if estimator.needs:
+        raise UsageError(
+            f"{type(estimator).__name__} needs {estimator.needs[0].what}, which a program here does not offer: use an "
+            "estimator that needs the weighted samples alone, such as VIMCO."
         )
 
 

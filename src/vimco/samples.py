@@ -1,11 +1,18 @@
 """The records at the seams: what models hand to estimators, and estimators to the training loop."""
 
-from typing import Any, Protocol, runtime_checkable
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 from array_api_compat import array_namespace
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+
+from vimco.errors import UsageError
+from vimco.signals import effective_sample_size, multi_sample_bound
 
 AnyArray = Any  # a JAX array, or a PyTorch tensor: the records that estimators know hold either
 
@@ -106,11 +113,20 @@ class Estimate(eqx.Module):
     """What an estimator makes of the samples. The gradient of `surrogate` is the estimate of ∇L^K, per example."""
 
     surrogate: Float[AnyArray, "*B"]  # to be maximised; its value means nothing
-    bound: Float[AnyArray, "*B"]  # L̂, Eq. 4, whatever the estimator ascends
+    log_weights: Float[AnyArray, "K *B"]  # log f(x, h^k), held constant
     learning_signal: Float[AnyArray, "K *B"]  # what multiplies ∇ log Q(h^k): centred, before any normalisation
-    effective_sample_size: Float[AnyArray, "*B"]
     residual: Float[AnyArray, "..."] | None = None  # what an estimator's state follows, such as running moments
     objective: Float[AnyArray, "*B"] | None = None  # the estimate of what is ascended; None: the bound
+
+    @property
+    def bound(self) -> Float[AnyArray, "*B"]:
+        """L̂, Eq. 4, whatever the estimator ascends."""
+        return multi_sample_bound(self.log_weights)
+
+    @property
+    def effective_sample_size(self) -> Float[AnyArray, "*B"]:
+        """(Σ f)² / Σ f², between 1 and K; 0 where every f is zero."""
+        return effective_sample_size(self.log_weights)
 
     @property
     def signal_rms(self) -> Float[AnyArray, ""]:
@@ -121,8 +137,103 @@ class Estimate(eqx.Module):
 
 @runtime_checkable  # for beartype, in the tests
 class Model(Protocol):
-    """What the loop asks of a model; only the sleep update asks for dreams."""
+    """What the loop asks of every model. A `Need` names the method by which some offer more."""
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """K weighted samples for each example."""
         ...
+
+
+class Keys(eqx.Module):
+    """The keys of one draw of samples, one for each purpose."""
+
+    latents: PRNGKeyArray
+    dreams: PRNGKeyArray
+    auxiliary: PRNGKeyArray
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that an estimator needs of a model beyond weighted samples; each kind is a class.
+
+    A model offers it by the method that is named here. By default that is another way to draw the K samples, which
+    then carry the field.
+    """
+
+    what: ClassVar[str]
+    field: ClassVar[str]  # of `ImportanceSamples`
+    method: ClassVar[str]
+
+    def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
+        """Return the samples with what is needed."""
+        return getattr(model, self.method)(keys.latents, batch, samples.num_samples)
+
+
+class Dreams(Need):
+    """log Q at dreams, for the sleep update."""
+
+    what = "dreams, draws from the model itself"
+    field = method = "log_proposal_of_dreams"
+
+    def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
+        """Return the samples with one dream for each example."""
+        return dataclasses.replace(samples, log_proposal_of_dreams=model.log_proposal_of_dreams(keys.dreams, batch))
+
+
+@dataclass(frozen=True)
+class Auxiliary(Need):
+    """log f of S more samples, without a gradient. Every model offers it."""
+
+    number: int  # S
+
+    what = "auxiliary samples"
+    field = "auxiliary_log_weights"
+    method = "importance_samples"
+
+    def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
+        """Return the samples with S more log-weights."""
+        more = model.importance_samples(keys.auxiliary, batch, self.number)
+        return dataclasses.replace(samples, auxiliary_log_weights=stop_gradient(more.log_weights))
+
+
+class LogLikelihood(Need):
+    """log P(x | h) by itself, for annealing."""
+
+    what = "log P(x | h) by itself"
+    field = "log_likelihood"
+    method = "samples_with_likelihood"
+
+
+class FrozenLogWeights(Need):
+    """log f with all parameters held constant and the latents attached, for STL and DReG."""
+
+    what = "reparameterised latents, and log f with its parameters held constant"
+    field = "frozen_log_weights"
+    method = "frozen_samples"
+
+
+class AttachedLatents(Need):
+    """Latents through which gradients flow, for pathwise estimators."""
+
+    what = "latents through which gradients flow"
+    field = "latents_attached"
+    method = "attached_samples"
+
+
+def samples_for(model: Model, needs: Sequence[Need], keys: Keys, batch: Batch, num_samples: int) -> ImportanceSamples:
+    """Return K weighted samples for each example, with everything that is needed of the model."""
+    samples = model.importance_samples(keys.latents, batch, num_samples)
+    for need in needs:
+        if not hasattr(model, need.method):
+            raise UsageError(
+                f"This estimator needs {need.what}, and the model offers none: {type(model).__name__} has no method "
+                f"`{need.method}`. Use an estimator that needs the weighted samples alone, such as VIMCO."
+            )
+        samples = need.added(model, samples, keys, batch)
+    missing = [n.what for n in needs if (value := getattr(samples, n.field)) is None or value is False]
+    if missing:
+        raise UsageError(
+            f"The samples of {type(model).__name__} come without {missing[0]}: it cannot be had together with "
+            f"{needs[-1].what}. Use an estimator that needs the weighted samples alone, such as VIMCO."
+        )
+    return samples

@@ -24,7 +24,7 @@ from vimco.bridges import check_estimator
 from vimco.errors import UsageError
 from vimco.estimators import RWS, VIMCO, Estimator, Naive
 from vimco.estimators.baselines import moments_after
-from vimco.estimators.estimator import score_term, weight_term
+from vimco.estimators.learned_vimco import learned_estimate
 from vimco.estimators.nvil import nvil_estimate
 from vimco.samples import Estimate, ImportanceSamples
 from vimco.signals import (
@@ -148,9 +148,9 @@ class _LearnedBaseline(nn.Module):
         self.network = network
         self.moments = RunningMoments(decay)
 
-    def _prediction(self, observation: Any, log_weights: Tensor) -> Tensor:
+    def _prediction(self, observation: Any, log_weights: Tensor) -> Tensor | None:
         if self.network is None:
-            return torch.zeros_like(log_weights[0])
+            return None
         if observation is None:
             raise UsageError(
                 "An input-dependent baseline looks at the data: pass the observation as well, or leave its network out."
@@ -211,7 +211,7 @@ class NVIL(_LearnedBaseline):
             proposal_is_prior=proposal_is_prior,
             shared_parameters=shared_parameters,
         )
-        prediction = None if self.network is None else self._prediction(observation, samples.log_weights)
+        prediction = self._prediction(observation, samples.log_weights)
         estimate = nvil_estimate(samples, prediction, self.moments, **self.options)
         if self.training:
             self.moments.observe(estimate.residual)
@@ -238,19 +238,7 @@ class LearnedVIMCO(_LearnedBaseline):
     ) -> Estimate:
         """The estimate; `observation` is needed with a network."""
         samples = _samples(log_joint, log_proposal, log_score)
-        log_weights = samples.log_weights.detach()
-        log_f = self._prediction(observation, log_weights) + self.moments.mean
-        error = log_weights - log_f
-        signal = vimco_signal(log_weights, log_f.detach()[None])
-        of_samples = score_term(signal, samples) + weight_term(log_weights, samples)
-        of_network = torch.where(torch.isfinite(log_weights), error, 0.0).square().mean(dim=0)
-        residual = error.detach() + self.moments.mean
+        estimate = learned_estimate(samples, self._prediction(observation, samples.log_weights), self.moments)
         if self.training:
-            self.moments.observe(residual)
-        return Estimate(
-            of_samples - of_network if self.network is not None else of_samples,
-            multi_sample_bound(log_weights),
-            signal,
-            effective_sample_size(log_weights),
-            residual,
-        )
+            self.moments.observe(estimate.residual)
+        return estimate

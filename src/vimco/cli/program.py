@@ -12,6 +12,7 @@ import tyro
 
 from vimco import Interrupted, UsageError, __version__
 from vimco.cli.data import Data
+from vimco.cli.estimators import Estimators
 from vimco.cli.evaluate import Evaluate
 from vimco.cli.page import Page
 from vimco.cli.report import Report
@@ -28,6 +29,7 @@ Command = (
     | Annotated[RunStudy, tyro.conf.subcommand("study")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
+    | Annotated[Estimators, tyro.conf.subcommand("estimators")]
 )
 
 
@@ -41,6 +43,7 @@ Train models with discrete latent variables by multi-sample bounds, and compare 
   vimco page RUN                  a web page with the model inside: it completes the digit that you draw
   vimco study [NAME]              a table or figure of the paper, computed; without a name, the list of them
   vimco report FOLDER             tables and figures of all runs in a folder, as a page and as Markdown
+  vimco estimators [NAME ...]     the gradient estimators, and the options of each
   vimco data list                 the data sets
   vimco data fetch NAME           fetch a published data set, from the network or a folder
 

@@ -50,7 +50,8 @@ class TrainingDisplay(Observer):
         config = run.config
         self.total, self.minutes = total, config.minutes
         sizes = "-".join(map(str, config.layers))
-        what = f"{config.task} {sizes} SBN on {config.data}, {config.estimator}, K = {config.num_samples}"
+        estimator = " ".join((config.estimator, *config.estimator_options))
+        what = f"{config.task} {sizes} SBN on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"goes on from update {update:,}" if update else "starts"
         self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         self.bar = self.stack.enter_context(

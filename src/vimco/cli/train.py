@@ -43,12 +43,12 @@ class Train:
 
     def __call__(self) -> None:
         """Trains, and says what came out."""
-        config, display = self.config.checked, TrainingDisplay(out, err)
+        display = TrainingDisplay(out, err)
         try:
             if self.resume is not None:
-                run = session.resume(self.resume, display, **{name: getattr(config, name) for name in BUDGET})
+                run = session.resume(self.resume, display, **{name: getattr(self.config, name) for name in BUDGET})
             else:
-                run = session.train(config, self.output, display)
+                run = session.train(self.config.checked, self.output, display)
         finally:
             display.stopped()
         _print_result(run)
@@ -59,14 +59,16 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
     if command.output is not None:
         raise UsageError("--resume goes on in the same directory: leave --output out.")
     own = directory.load(path).config
-    given = {argument.split("=")[0].replace("_", "-") for argument in arguments}
-    for field in dataclasses.fields(own):
-        option, value = "--" + field.name.replace("_", "-"), getattr(own, field.name)
-        is_given = not given.isdisjoint({option, option.replace("--", "--no-", 1)})
-        if is_given and field.name not in BUDGET and getattr(command.config, field.name) != value:
+    words = {argument.split("=")[0].replace("_", "-") for argument in arguments}
+    options = {field.name: "--" + field.name.replace("_", "-") for field in dataclasses.fields(own)}
+    given = [name for name, option in options.items() if words & {option, option.replace("--", "--no-", 1)}]
+    fixed = {name: getattr(command.config, name) for name in given if name not in BUDGET}
+    asked = dataclasses.replace(own, **fixed)
+    for name in fixed:
+        if getattr(asked, name) != getattr(own, name):
             raise UsageError(
-                f"{option} cannot change when a run is resumed (it is {value} in {path}): leave it out, or start a new "
-                "run, perhaps with --init-from."
+                f"{options[name]} cannot change when a run is resumed (it is {getattr(own, name)} in {path}): leave it "
+                "out, or start a new run, perhaps with --init-from."
             )
 
 

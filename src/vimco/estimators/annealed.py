@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Int
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator, held_constant
 from vimco.estimators.renyi import share_of_warmup
-from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import multi_sample_bound
+from vimco.samples import Auxiliary, Batch, Estimate, FrozenLogWeights, ImportanceSamples, LogLikelihood, Need
 
 
 class Annealed(Estimator):
@@ -35,7 +34,7 @@ class Annealed(Estimator):
             raise UsageError(f"Annealing takes one or more updates; got {updates}.")
         if not 0 <= start <= 1:
             raise UsageError(f"Annealing starts at a power between 0 and 1; got {start}.")
-        if estimator.num_auxiliary or estimator.needs_frozen_log_weights:
+        if any(isinstance(need, Auxiliary | FrozenLogWeights) for need in estimator.needs):
             raise UsageError(
                 f"{type(estimator).__name__} takes weights from outside the samples, which annealing would leave as "
                 "they are: anneal VIMCO, or any other estimator that needs nothing but the samples."
@@ -60,7 +59,7 @@ class Annealed(Estimator):
         estimate = self.estimator(dataclasses.replace(samples, log_joint=samples.log_joint - excess), batch)
         return dataclasses.replace(
             estimate,
-            bound=multi_sample_bound(held_constant(samples.log_weights)),
+            log_weights=held_constant(samples.log_weights),
             objective=estimate.bound if estimate.objective is None else estimate.objective,
         )
 
@@ -69,11 +68,6 @@ class Annealed(Estimator):
         return eqx.tree_at(lambda e: (e.estimator, e.count), self, (self.estimator.updated(estimate), self.count + 1))
 
     @property
-    def needs_log_likelihood(self) -> bool:
-        """The likelihood alone is raised to a power."""
-        return True
-
-    @property
-    def needs_dreams(self) -> bool:
-        """What the annealed estimator needs."""
-        return self.estimator.needs_dreams
+    def needs(self) -> tuple[Need, ...]:
+        """The likelihood, which alone is raised to a power, and what the annealed estimator needs."""
+        return (LogLikelihood(), *self.estimator.needs)

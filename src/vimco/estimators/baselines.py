@@ -45,6 +45,13 @@ class BaselineNetwork(eqx.Module):
         return jnp.tanh(self.centre(data) @ self.hidden_weight + self.hidden_bias) @ self.output_weight
 
 
+def optional_network(key: PRNGKeyArray, mean: Float[Array, "D"], width: int) -> BaselineNetwork | None:
+    """Return a network with so many hidden units, or None where there are none."""
+    if width < 0:
+        raise UsageError(f"A baseline has 0 or more hidden units; got {width}.")
+    return BaselineNetwork(key, mean, width) if width else None
+
+
 class RunningMoments(Buffer):
     """Mean and variance of a stream of residuals: a plain average at first, exponential with `decay` later on."""
 
@@ -54,6 +61,8 @@ class RunningMoments(Buffer):
     decay: float = eqx.field(static=True)
 
     def __init__(self, decay: float = 0.8):
+        if not 0 <= decay <= 1:
+            raise UsageError(f"The decay of running moments is between 0 and 1; got {decay}.")
         self.mean = jnp.zeros(())
         self.variance = jnp.zeros(())
         self.count = jnp.zeros((), jnp.int32)

@@ -19,11 +19,9 @@ from jaxtyping import Float
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.samples import AnyArray, Batch, Estimate, FrozenLogWeights, ImportanceSamples, Need
 from vimco.signals import (
     check_order,
-    effective_sample_size,
-    multi_sample_bound,
     normalized_weights,
     powers_of_weights,
     renyi_bound,
@@ -45,9 +43,9 @@ class DReG(Estimator):
         return _frozen_estimate(samples, weights, self.order * weights + (1 - self.order) * weights**2, self.order)
 
     @property
-    def needs_frozen_log_weights(self) -> bool:
-        """Return True."""
-        return True
+    def needs(self) -> tuple[Need, ...]:
+        """Frozen log-weights."""
+        return (FrozenLogWeights(),)
 
 
 class STL(Estimator):
@@ -71,9 +69,9 @@ class STL(Estimator):
         return _frozen_estimate(samples, weights, weights)
 
     @property
-    def needs_frozen_log_weights(self) -> bool:
-        """Return True."""
-        return True
+    def needs(self) -> tuple[Need, ...]:
+        """Frozen log-weights."""
+        return (FrozenLogWeights(),)
 
 
 class RWSDReG(Estimator):
@@ -90,9 +88,9 @@ class RWSDReG(Estimator):
         return _frozen_estimate(samples, weights, weights - weights**2)
 
     @property
-    def needs_frozen_log_weights(self) -> bool:
-        """Return True."""
-        return True
+    def needs(self) -> tuple[Need, ...]:
+        """Frozen log-weights."""
+        return (FrozenLogWeights(),)
 
 
 def _frozen_estimate(
@@ -107,8 +105,7 @@ def _frozen_estimate(
     log_weights = held_constant(samples.log_weights)
     return Estimate(
         weighted_sum(of_model, samples.log_joint) + weighted_sum(of_latents, samples.frozen_log_weights),
-        multi_sample_bound(log_weights),
+        log_weights,
         of_latents,
-        effective_sample_size(log_weights),
         objective=None if order == 0 else renyi_bound(log_weights, order),
     )

@@ -1,6 +1,7 @@
 """The seam: an estimator maps importance samples to an estimate of the gradient of the bound."""
 
 import abc
+from dataclasses import dataclass
 from typing import ClassVar
 
 import equinox as eqx
@@ -8,7 +9,8 @@ from array_api_compat import array_namespace, is_torch_array
 from jax.lax import stop_gradient
 from jaxtyping import Float
 
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.registry import Entry, Registry
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import normalized_weights
 
 
@@ -26,29 +28,27 @@ class Estimator(eqx.Module):
         """The estimate from one set of K samples per example. Only learned baselines look at the batch."""
 
     @property
-    def needs_dreams(self) -> bool:
-        """Whether the samples must carry `log_proposal_of_dreams` (the sleep update)."""
-        return False
-
-    @property
-    def num_auxiliary(self) -> int:
-        """How many further samples the record must carry as `auxiliary_log_weights` (OVIS)."""
-        return 0
-
-    @property
-    def needs_frozen_log_weights(self) -> bool:
-        """Whether the samples must carry `frozen_log_weights` (STL, DReG)."""
-        return False
-
-    @property
-    def needs_log_likelihood(self) -> bool:
-        """Whether the samples must carry `log_likelihood` (likelihood annealing)."""
-        return False
+    def needs(self) -> tuple[Need, ...]:
+        """What the samples must carry beyond log-probabilities, such as `vimco.samples.Dreams()`."""
+        return ()
 
     def updated(self, estimate: Estimate) -> "Estimator":
         """The estimator for the next update: what it carries along has now seen this estimate."""
         del estimate
         return self
+
+
+@dataclass(frozen=True)
+class NamedEstimator(Entry):
+    """An estimator that the program knows by name.
+
+    `build(key, mean, **options)` makes it; `mean` is that of the data, context and observation side by side.
+    """
+
+    line: str = "-."  # how its curves are drawn
+
+
+ESTIMATORS = Registry("estimator", NamedEstimator)
 
 
 def held_constant(values: AnyArray) -> AnyArray:
@@ -71,3 +71,10 @@ def score_term(signal: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> F
 def weight_term(log_weights: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
     """Σ_j stop(w̃_j) log f(x, h^j): the second term of Eqs. 7, 8 and 10, and all of Eq. 6."""
     return weighted_sum(normalized_weights(log_weights), samples.log_weights)
+
+
+def estimate_from_signal(
+    signal: Float[AnyArray, "K *B"], log_weights: Float[AnyArray, "K *B"], samples: ImportanceSamples
+) -> Estimate:
+    """Return the estimate with both terms of Eqs. 7 and 10, from a learning signal and log-weights held constant."""
+    return Estimate(score_term(signal, samples) + weight_term(log_weights, samples), log_weights, signal)

@@ -1,13 +1,17 @@
 """VIMCO with a learned f(x): the first variant of Sec. 2.5.3, which needs no second sample."""
 
+import dataclasses
+from typing import Annotated
+
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from array_api_compat import array_namespace
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from vimco.estimators.baselines import BaselineNetwork, RunningMoments
-from vimco.estimators.estimator import Estimator, score_term, weight_term
-from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, vimco_signal
+from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, optional_network
+from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.signals import vimco_signal
 
 
 class LearnedVIMCO(Estimator):
@@ -21,20 +25,36 @@ class LearnedVIMCO(Estimator):
     moments: RunningMoments = eqx.field(default_factory=RunningMoments)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate; `batch` is needed with a network."""
-        log_weights = stop_gradient(samples.log_weights)
-        prediction = self.moments.mean if self.network is None else self.moments.mean + self.network(batch)
-        log_f = jnp.broadcast_to(prediction, log_weights.shape[1:])
-        error = log_weights - log_f
-        signal = vimco_signal(log_weights, stop_gradient(log_f)[None])
-        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
-        if self.network is not None:
-            surrogate = surrogate - jnp.mean(jnp.where(jnp.isfinite(log_weights), error, 0.0) ** 2, axis=0)
-        residual = stop_gradient(error) + self.moments.mean
-        bound = multi_sample_bound(log_weights)
-        return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), residual)
+        """Return the estimate; `batch` is needed with a network."""
+        return learned_estimate(samples, None if self.network is None else self.network(batch), self.moments)
 
     def updated(self, estimate: Estimate) -> "LearnedVIMCO":
-        """The estimator whose running mean has seen this estimate."""
+        """Return the estimator whose running mean has seen this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
-        return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(estimate.residual))
+        return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(jnp.asarray(estimate.residual)))
+
+
+def learned_estimate(samples: ImportanceSamples, prediction: AnyArray | None, moments: Moments) -> Estimate:
+    """Return the estimate from samples, the network's b(x) of shape (*B) and running moments, in any array library."""
+    log_weights = held_constant(samples.log_weights)
+    xp = array_namespace(log_weights)
+    log_f = xp.broadcast_to(moments.mean if prediction is None else moments.mean + prediction, log_weights.shape[1:])
+    error = log_weights - log_f
+    signal = vimco_signal(log_weights, held_constant(log_f)[None])
+    estimate = estimate_from_signal(signal, log_weights, samples)
+    surrogate = estimate.surrogate
+    if prediction is not None:
+        surrogate = surrogate - xp.mean(xp.where(xp.isfinite(log_weights), error, 0.0) ** 2, axis=0)
+    return dataclasses.replace(estimate, surrogate=surrogate, residual=held_constant(error) + moments.mean)
+
+
+@ESTIMATORS.register("vimco-learned", "VIMCO, learned f(x)")
+def _learned_vimco(
+    key: PRNGKeyArray,
+    mean: Float[Array, "D"],
+    *,
+    baseline_width: Annotated[int, "Hidden units of the network that predicts log f(x); 0 leaves it out."] = 100,
+    decay: Annotated[float, "Decay of the running mean."] = 0.8,
+) -> LearnedVIMCO:
+    """VIMCO with a learned f(x) as f̂. Works with one sample."""
+    return LearnedVIMCO(optional_network(key, mean, baseline_width), RunningMoments(decay))

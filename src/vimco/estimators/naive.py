@@ -1,8 +1,10 @@
 """The naive estimator (Eq. 7)."""
 
-from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from typing import Any
+
+from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
 from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, naive_signal
+from vimco.signals import naive_signal
 
 
 class Naive(Estimator):
@@ -12,6 +14,10 @@ class Naive(Estimator):
         """The estimate; any K ≥ 1."""
         del batch
         log_weights = held_constant(samples.log_weights)
-        signal = naive_signal(log_weights)
-        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
-        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+        return estimate_from_signal(naive_signal(log_weights), log_weights, samples)
+
+
+@ESTIMATORS.register("naive", "naive")
+def _naive(_key: Any, _mean: Any) -> Naive:
+    """The bound multiplies every score (Eq. 7): unbiased, of hopeless variance."""
+    return Naive()

@@ -1,13 +1,16 @@
 """NVIL: learned baselines, the same signal for all samples (Eq. 8; Mnih & Gregor, 2014)."""
 
+from typing import Annotated
+
 import equinox as eqx
 import jax.numpy as jnp
 from array_api_compat import array_namespace
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, moments_after
-from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, moments_after, optional_network
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weight_term
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights
+from vimco.signals import multi_sample_bound, normalized_weights
 
 
 class NVIL(Estimator):
@@ -88,7 +91,7 @@ def nvil_estimate(
     surrogate = normalized_surrogate(signal, scale, log_weights, samples, centred_weights)
     if prediction is not None:
         surrogate = surrogate - centred**2
-    return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), held_constant(residual))
+    return Estimate(surrogate, log_weights, signal, held_constant(residual))
 
 
 def normalized_surrogate(
@@ -104,3 +107,28 @@ def normalized_surrogate(
         # The second term holds −w̃; with this the sum is (signal − w̃) / scale.
         coefficient = coefficient + (1 - 1 / scale) * normalized_weights(log_weights)
     return score_term(coefficient, samples) + weight_term(log_weights, samples)
+
+
+@ESTIMATORS.register("nvil", "NVIL", line="--")
+def _nvil(
+    key: PRNGKeyArray,
+    mean: Float[Array, "D"],
+    *,
+    baseline_width: Annotated[int, "Hidden units of the network b(x); 0 leaves it out."] = 100,
+    constant_baseline: Annotated[bool, "Subtract the running mean of the signal."] = True,
+    variance_normalisation: Annotated[
+        bool, "Divide by the running deviation of the signal, where it exceeds 1."
+    ] = True,
+    scale_sees_batch: Annotated[bool, "The deviation has seen the current batch."] = True,
+    centred_weights: Annotated[bool, "Use w - 1/K in place of w, the normalized weight, before a score."] = False,
+    decay: Annotated[float, "Decay of the running moments."] = 0.8,
+) -> NVIL:
+    """Learned baselines, and the same signal for all samples (Eq. 8)."""
+    return NVIL(
+        optional_network(key, mean, baseline_width),
+        RunningMoments(decay),
+        constant_baseline,
+        variance_normalisation,
+        scale_sees_batch,
+        centred_weights,
+    )

@@ -5,10 +5,10 @@ from typing import ClassVar
 import equinox as eqx
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from vimco.estimators.estimator import Estimator, estimate_from_signal, held_constant
 from vimco.estimators.vimco import warn_of_leaving_out
-from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import asymptotic_ovis_signal, check_gamma, effective_sample_size, multi_sample_bound, ovis_signal
+from vimco.samples import Auxiliary, Batch, Estimate, ImportanceSamples, Need
+from vimco.signals import asymptotic_ovis_signal, check_gamma, ovis_signal
 
 
 class OVIS(Estimator):
@@ -35,13 +35,12 @@ class OVIS(Estimator):
         log_weights = held_constant(samples.log_weights)
         auxiliary = held_constant(samples.auxiliary_log_weights)
         signal = ovis_signal(log_weights, auxiliary, proposal_is_prior=samples.proposal_is_prior)
-        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
-        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+        return estimate_from_signal(signal, log_weights, samples)
 
     @property
-    def num_auxiliary(self) -> int:
-        """S."""
-        return self.auxiliary
+    def needs(self) -> tuple[Need, ...]:
+        """S more log-weights."""
+        return (Auxiliary(self.auxiliary),)
 
 
 class AsymptoticOVIS(Estimator):
@@ -70,5 +69,4 @@ class AsymptoticOVIS(Estimator):
             warn_of_leaving_out(samples)
         log_weights = held_constant(samples.log_weights)
         signal = asymptotic_ovis_signal(log_weights, self.gamma)
-        surrogate = score_term(signal, samples) + weight_term(log_weights, samples)
-        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+        return estimate_from_signal(signal, log_weights, samples)

@@ -4,11 +4,9 @@ import equinox as eqx
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator, held_constant, weight_term
-from vimco.samples import Batch, Estimate, ImportanceSamples
+from vimco.samples import AttachedLatents, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import (
     check_order,
-    effective_sample_size,
-    multi_sample_bound,
     normalized_weights,
     powers_of_weights,
     renyi_bound,
@@ -40,8 +38,12 @@ class Pathwise(Estimator):
         powers = powers_of_weights(log_weights, self.order)
         return Estimate(
             weight_term(powers, samples),
-            multi_sample_bound(log_weights),
+            log_weights,
             normalized_weights(powers),
-            effective_sample_size(log_weights),
             objective=None if self.order == 0 else renyi_bound(log_weights, self.order),
         )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Attached latents."""
+        return (AttachedLatents(),)

@@ -6,7 +6,7 @@ from array_api_compat import array_namespace
 
 from vimco.estimators.estimator import Estimator, held_constant, score_term, weighted_sum
 from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, rloo_signal
+from vimco.signals import rloo_signal
 
 
 class RLOO(Estimator):
@@ -31,5 +31,4 @@ class RLOO(Estimator):
         score = signal if samples.proposal_is_prior else signal + share
         surrogate = score_term(score, samples) + weighted_sum(share, samples.log_weights)
         objective = xp.mean(log_weights, axis=0)
-        bound = multi_sample_bound(log_weights)
-        return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), objective=objective)
+        return Estimate(surrogate, log_weights, signal, objective=objective)

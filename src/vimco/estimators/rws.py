@@ -1,15 +1,15 @@
 """Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
-from vimco.signals import effective_sample_size, multi_sample_bound, normalized_weights, wake_weights
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
+from vimco.samples import AnyArray, Batch, Dreams, Estimate, ImportanceSamples, Need
+from vimco.signals import normalized_weights, wake_weights
 
 
 class RWS(Estimator):
@@ -49,12 +49,12 @@ class RWS(Estimator):
             surrogate = surrogate + self.sleep * self._dreams(samples)
         if not self.wake:
             signal = array_namespace(signal).zeros_like(signal)
-        return Estimate(surrogate, multi_sample_bound(log_weights), signal, effective_sample_size(log_weights))
+        return Estimate(surrogate, log_weights, signal)
 
     @property
-    def needs_dreams(self) -> bool:
+    def needs(self) -> tuple[Need, ...]:
         """The sleep update learns from dreams."""
-        return bool(self.sleep)
+        return (Dreams(),) if self.sleep else ()
 
     def _check(self, samples: ImportanceSamples) -> None:
         if samples.proposal_is_prior:
@@ -80,3 +80,21 @@ class RWS(Estimator):
                 "at (x, h) drawn from the model."
             )
         return samples.log_proposal_of_dreams
+
+
+@ESTIMATORS.register("rws", "RWS (wake)", line=":")
+def _rws(_key: Any, _mean: Any) -> RWS:
+    """Reweighted wake-sleep: the proposal follows the wake update (Eq. 11)."""
+    return RWS()
+
+
+@ESTIMATORS.register("rws-sleep", "RWS (sleep)")
+def _rws_sleep(_key: Any, _mean: Any) -> RWS:
+    """Reweighted wake-sleep: the proposal follows the sleep update (Eq. 12)."""
+    return RWS(wake=False, sleep=True)
+
+
+@ESTIMATORS.register("rws-both", "RWS (wake and sleep)")
+def _rws_both(_key: Any, _mean: Any) -> RWS:
+    """Reweighted wake-sleep: the proposal follows the sum of both updates."""
+    return RWS(sleep=True)

@@ -9,8 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.estimators.estimator import Estimator, held_constant
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 
 
 def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarray:
@@ -52,7 +52,7 @@ class SubsetAverage(Estimator):
             )
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """Return the estimate. Bound and effective sample size are those of the subsets, averaged."""
+        """Return the estimate. `objective` is the average over the subsets, `bound` that of all K samples."""
         numbers = subsets(samples.num_samples, self.size, self.repeats)
         xp = array_namespace(samples.log_joint)
         index = xp.asarray(numbers, device=device(samples.log_joint))
@@ -82,28 +82,12 @@ class SubsetAverage(Estimator):
         shares = xp.asarray(is_chosen, dtype=signal.dtype, device=device(signal))
         return Estimate(
             xp.mean(estimate.surrogate, axis=0),
-            xp.mean(estimate.bound, axis=0),
+            held_constant(samples.log_weights),
             xp.reshape(shares @ xp.reshape(signal, (numbers.size, -1)), samples.log_joint.shape),
-            xp.mean(estimate.effective_sample_size, axis=0),
-            objective=None if estimate.objective is None else xp.mean(estimate.objective, axis=0),
+            objective=xp.mean(estimate.bound if estimate.objective is None else estimate.objective, axis=0),
         )
 
     @property
-    def needs_dreams(self) -> bool:
+    def needs(self) -> tuple[Need, ...]:
         """What the averaged estimator needs."""
-        return self.estimator.needs_dreams
-
-    @property
-    def num_auxiliary(self) -> int:
-        """What the averaged estimator needs."""
-        return self.estimator.num_auxiliary
-
-    @property
-    def needs_frozen_log_weights(self) -> bool:
-        """What the averaged estimator needs."""
-        return self.estimator.needs_frozen_log_weights
-
-    @property
-    def needs_log_likelihood(self) -> bool:
-        """What the averaged estimator needs."""
-        return self.estimator.needs_log_likelihood
+        return self.estimator.needs

@@ -13,10 +13,8 @@ from vimco.parameters import Buffer
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import (
     check_partition,
-    effective_sample_size,
     log_spaced_partition,
     moment_partition,
-    multi_sample_bound,
     thermodynamic_bound,
     thermodynamic_coefficients,
 )
@@ -100,8 +98,7 @@ def tvo_estimate(samples: ImportanceSamples, partition: tuple[float, ...] | AnyA
     surrogate = weighted_sum(of_joint, samples.log_joint) + weighted_sum(of_proposal, samples.log_proposal)
     return Estimate(
         surrogate,
-        multi_sample_bound(log_weights),
+        log_weights,
         of_proposal,
-        effective_sample_size(log_weights),
         objective=thermodynamic_bound(log_weights, partition),
     )

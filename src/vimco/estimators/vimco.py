@@ -2,15 +2,16 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, score_term, weight_term
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weight_term
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import (
     ScaledMean,
-    effective_sample_size,
+    arithmetic_mean_of_others,
     geometric_mean_of_others,
     left_out,
     multi_sample_bound,
@@ -47,12 +48,11 @@ def vimco_estimate(samples: ImportanceSamples, estimate_of_f: Callable, order: f
     log_weights = held_constant(samples.log_weights)
     powers = powers_of_weights(log_weights, order)
     signal = vimco_signal(powers, estimate_of_f(powers))
-    bound = multi_sample_bound(log_weights)
     objective = None
     if powers is not log_weights:
         signal, objective = signal / (1 - order), multi_sample_bound(powers) / (1 - order)
     surrogate = score_term(signal, samples) + weight_term(powers, samples)
-    return Estimate(surrogate, bound, signal, effective_sample_size(log_weights), objective=objective)
+    return Estimate(surrogate, log_weights, signal, objective=objective)
 
 
 def warn_of_leaving_out(samples: ImportanceSamples) -> None:
@@ -63,3 +63,21 @@ def warn_of_leaving_out(samples: ImportanceSamples) -> None:
             "several times that of the arithmetic mean, which is the better choice here.",
             stacklevel=3,
         )
+
+
+@ESTIMATORS.register("vimco", "VIMCO", line="-")
+def _vimco(_key: Any, _mean: Any) -> VIMCO:
+    """A learning signal of its own for each sample (Eq. 10), with the geometric mean of the other weights as f̂."""
+    return VIMCO()
+
+
+@ESTIMATORS.register("vimco-arithmetic", "VIMCO, arithmetic mean")
+def _vimco_arithmetic(_key: Any, _mean: Any) -> VIMCO:
+    """VIMCO with the arithmetic mean of the other weights as f̂."""
+    return VIMCO(arithmetic_mean_of_others)
+
+
+@ESTIMATORS.register("vimco-leave-one-out", "VIMCO, f̂ = 0")
+def _vimco_leave_one_out(_key: Any, _mean: Any) -> VIMCO:
+    """VIMCO with f̂ = 0: the sample is left out of the bound that its own is compared with."""
+    return VIMCO(left_out)

@@ -2,24 +2,13 @@
 
 import dataclasses
 import math
-import types
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from vimco.errors import UsageError
-
-EstimatorName = Literal[
-    "naive",
-    "nvil",
-    "vimco",
-    "vimco-arithmetic",
-    "vimco-leave-one-out",
-    "vimco-learned",
-    "rws",
-    "rws-sleep",
-    "rws-both",
-]
+from vimco.estimators import ESTIMATORS
+from vimco.registry import fits, in_words
 
 DEFAULT_UPDATES = 100_000
 MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
@@ -40,8 +29,10 @@ class RunConfig:
     """Widths of the latent layers, from the deepest to the one next to the observation."""
     symmetric: bool = False
     """Let layers see their binary parents as -1/+1 in place of 0/1."""
-    estimator: EstimatorName = "vimco"
-    """The gradient estimator."""
+    estimator: str = "vimco"
+    """The gradient estimator: `vimco estimators` lists them."""
+    estimator_options: tuple[str, ...] = ()
+    """Its options, each as name=value: `vimco estimators NAME` explains them."""
     num_samples: int = 5
     """K, the number of samples in the objective."""
     slice_size: int | None = None
@@ -91,6 +82,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
+        estimator = ESTIMATORS[self.estimator]
+        object.__setattr__(self, "estimator_options", estimator.canonical(self.estimator_options))
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
         for name in (*positive, "log_every", "validate_every"):
             value = getattr(self, name)
@@ -143,8 +136,9 @@ class RunConfig:
         return updates
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self).items()}
+        """The record as JSON holds it; a list of options that is empty is left out."""
+        record = {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self).items()}
+        return {name: value for name, value in record.items() if value != []}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "RunConfig":
@@ -167,30 +161,5 @@ def _check_types(config: RunConfig) -> None:
     hints = typing.get_type_hints(RunConfig)
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
-        if not _fits(value, hint):
-            raise UsageError(f"The field {field.name!r} must be {_words(hint)}; got {value!r}.")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return any(_fits(value, argument) for argument in arguments)
-    if origin is Literal:
-        return value in arguments
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) if hint is float else isinstance(value, hint)
-
-
-def _words(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return " or ".join(_words(argument) for argument in arguments)
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, arguments))
-    if origin is tuple:
-        return f"a list of {_words(arguments[0])}s"
-    names = {int: "integer", float: "number", str: "string", bool: "true or false", types.NoneType: "null"}
-    return names[hint]
+        if not fits(value, hint):
+            raise UsageError(f"The field {field.name!r} must be {in_words(hint)}; got {value!r}.")

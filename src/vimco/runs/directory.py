@@ -288,7 +288,8 @@ def _status(path: Path) -> os.stat_result | None:
 
 def new_directory(config: RunConfig) -> Path:
     """A directory under `runs/` that says what is in it, with a number if there is one of that name."""
-    stem = f"{Path(config.data).stem}-{config.task}-{config.estimator}-K{config.num_samples}-seed{config.seed}"
+    estimator = "-".join((config.estimator, *config.estimator_options))
+    stem = f"{Path(config.data).stem}-{config.task}-{estimator}-K{config.num_samples}-seed{config.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
     return next(path for path in candidates if not path.exists())
 

@@ -18,7 +18,7 @@ from vimco.errors import UsageError
 from vimco.estimators import Estimator, named_estimator
 from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
 from vimco.runs.config import MAX_SEED, RunConfig
-from vimco.samples import Examples
+from vimco.samples import Examples, Keys
 from vimco.training.loop import Trainer, TrainingState
 from vimco.training.optimizer import adam_with_schedule
 
@@ -35,6 +35,7 @@ class Purpose(enum.IntEnum):
     VALIDATION = 4
     EVALUATION = 5
     PICTURES = 6
+    AUXILIARY = 7
 
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
@@ -75,8 +76,12 @@ class Experiment:
             num_samples=self.config.num_samples,
             batch_size=self.config.batch_size,
             averaging=self.config.averaging,
-            key_of_latents=key_for(Purpose.LATENTS, self.config.seed),
-            key_of_dreams=key_for(Purpose.DREAMS, self.config.seed),
+            keys=Keys(
+                *(
+                    key_for(purpose, self.config.seed)
+                    for purpose in (Purpose.LATENTS, Purpose.DREAMS, Purpose.AUXILIARY)
+                )
+            ),
             key_of_order=key_for(Purpose.ORDER, self.config.seed),
         )
 
@@ -87,9 +92,8 @@ class Experiment:
     def estimator(self) -> Estimator:
         """The estimator before training. A baseline sees context and observation: together, the whole image."""
         key = jax.random.fold_in(key_for(Purpose.INITIALISATION, self.config.seed), 1)
-        return named_estimator(
-            self.config.estimator, key, jnp.asarray(self.dataset.training_mean, jnp.result_type(float))
-        )
+        mean = jnp.asarray(self.dataset.training_mean, jnp.result_type(float))
+        return named_estimator(self.config.estimator, key, mean, self.config.estimator_options)
 
     def initial_state(self, model: SigmoidBeliefNetwork | None = None) -> TrainingState:
         """The state before the first update; `model` takes the place of the untrained one."""

@@ -25,7 +25,6 @@ STYLE: Any = {
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 COLOUR_OF_K = {1: COLOURS[6], 2: COLOURS[0], 5: COLOURS[1], 10: COLOURS[2], 20: COLOURS[2], 50: COLOURS[3]}
-LINE_OF_ESTIMATOR = {"vimco": "-", "nvil": "--", "rws": ":"}
 
 
 class Curve(NamedTuple):

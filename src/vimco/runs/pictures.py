@@ -20,7 +20,8 @@ def draw_curves(run: Run) -> Path:
     from vimco.runs import figures  # matplotlib is slow to import, and seldom needed
 
     config = run.config
-    title = f"{config.data}, {config.task}, {config.estimator}, K = {config.num_samples}, seed {config.seed}"
+    estimator = " ".join((config.estimator, *config.estimator_options))
+    title = f"{config.data}, {config.task}, {estimator}, K = {config.num_samples}, seed {config.seed}"
     path = run.path / "curves.png"
     write_atomically(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
     return path

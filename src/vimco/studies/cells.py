@@ -2,20 +2,10 @@
 
 from typing import Any, NamedTuple
 
+from vimco.estimators import ESTIMATORS
 from vimco.runs.config import RunConfig
 
 PAPER = RunConfig(data="binarized-mnist")  # the protocol of the paper's runs
-TITLES = {
-    "vimco": "VIMCO",
-    "nvil": "NVIL",
-    "rws": "RWS (wake)",
-    "vimco-arithmetic": "VIMCO, arithmetic mean",
-    "vimco-leave-one-out": "VIMCO, f̂ = 0",
-    "vimco-learned": "VIMCO, learned f(x)",
-    "naive": "naive",
-    "rws-sleep": "RWS (sleep)",
-    "rws-both": "RWS (wake and sleep)",
-}
 
 
 class Cell(NamedTuple):
@@ -26,6 +16,7 @@ class Cell(NamedTuple):
     layers: tuple[int, ...]
     estimator: str
     num_samples: int
+    estimator_options: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: RunConfig) -> "Cell":
@@ -36,17 +27,13 @@ class Cell(NamedTuple):
     def title(self) -> str:
         """What a person calls it, without its K."""
         proposal = f", {self.proposal} proposal" if self.task == "structured" else ""
-        return title_of(self.estimator) + proposal
+        return " ".join((ESTIMATORS.title_of(self.estimator), *self.estimator_options)) + proposal
 
     @property
     def short_title(self) -> str:
         """As the paper writes it in a legend: VIMCO (5)."""
-        return f"{title_of(self.estimator).removesuffix(' (wake)')} ({self.num_samples})"
-
-
-def title_of(estimator: str) -> str:
-    """What a person calls an estimator; one that is new here keeps the name it has."""
-    return TITLES.get(estimator, estimator)
+        title = " ".join((ESTIMATORS.title_of(self.estimator).removesuffix(" (wake)"), *self.estimator_options))
+        return f"{title} ({self.num_samples})"
 
 
 def variations(config: RunConfig) -> dict[str, Any]:

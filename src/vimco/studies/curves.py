@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
+from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOUR_OF_K, COLOURS, LINE_OF_ESTIMATOR, Curve, figure_bytes, panels
+from vimco.runs.figures import COLOUR_OF_K, COLOURS, Curve, figure_bytes, panels
 from vimco.studies.cells import Cell
 from vimco.studies.document import Picture, Plot
 from vimco.studies.results import chosen
@@ -41,7 +42,7 @@ def curves(
             cell.estimator,
             points,
             COLOUR_OF_K.get(cell.num_samples, COLOURS[4]),
-            LINE_OF_ESTIMATOR.get(cell.estimator, "-."),
+            ESTIMATORS[cell.estimator].line,
         )
         for cell in cells
         for run in chosen(runs, cell)

@@ -126,7 +126,8 @@ def label(config: RunConfig) -> str:
     """What a person calls a run of a study."""
     task = f"structured-{config.proposal}" if config.task == "structured" else "generative"
     layers = "-".join(map(str, config.layers))
-    return f"{task}-{layers}-{config.estimator}-K{config.num_samples}-lr{config.learning_rate:g}-seed{config.seed}"
+    estimator = "-".join((config.estimator, *config.estimator_options))
+    return f"{task}-{layers}-{estimator}-K{config.num_samples}-lr{config.learning_rate:g}-seed{config.seed}"
 
 
 def digest(config: RunConfig) -> str:

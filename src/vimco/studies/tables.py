@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
-from vimco.studies.cells import PAPER, Cell, title_of
+from vimco.studies.cells import PAPER, Cell
 from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
 from vimco.studies.results import Number, chosen, number, on_protocol
 
@@ -33,7 +34,7 @@ def likelihood_tables(
     parameters; and how to read them. Columns are called by their estimators unless `titles` are given."""
     published = published or {}
     cells = [cell for row in rows.values() for cell in row]
-    titles = titles or [title_of(cell.estimator) for cell in next(iter(rows.values()))]
+    titles = titles or [ESTIMATORS.title_of(cell.estimator) for cell in next(iter(rows.values()))]
     columns = [i for i in range(len(titles)) if any(row[i] in published for row in rows.values())]
     headings = (corner, *titles, *(f"{titles[i].removesuffix(' (wake)')}, paper" for i in columns))
     is_averaged = any(run.config.averaging for cell in cells for run in on_protocol(runs, cell))

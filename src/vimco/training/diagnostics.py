@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from vimco.errors import UsageError
 from vimco.estimators import Estimator
 from vimco.parameters import partition
-from vimco.samples import Batch, Model
+from vimco.samples import Batch, Keys, Model, samples_for
 
 
 class GradientStatistics(eqx.Module):
@@ -63,9 +63,9 @@ def gradient_statistics(
 ) -> GradientStatistics:
     """The gradient's mean, variance and signal-to-noise ratio over `num_draws` sets of K samples of one batch.
 
-    Works with any estimator and any pytree that has `importance_samples`; an estimator that needs dreams takes them
-    from `model.log_proposal_of_dreams`. The estimator is used as it is: its running moments do not move, and the
-    gradient of its own parameters is not counted. Memory does not grow with `num_draws`.
+    Works with any estimator and any pytree that has `importance_samples`; what more an estimator
+    needs, the model must offer. The estimator is used as it is: its running moments do not move, and the gradient of
+    its own parameters is not counted. Memory does not grow with `num_draws`.
     """
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
@@ -89,12 +89,8 @@ def _statistics(
 
     def surrogate(parameters: PyTree, key: PRNGKeyArray) -> tuple[Float[Array, ""], tuple[Array, Array]]:
         model = eqx.combine(parameters, rest)
-        key_of_latents, key_of_dreams = jax.random.split(key)
-        samples = model.importance_samples(key_of_latents, batch, num_samples)
-        if estimator.needs_dreams:
-            dreams = model.log_proposal_of_dreams(key_of_dreams, batch)
-            samples = dataclasses.replace(samples, log_proposal_of_dreams=dreams)
-        estimate = estimator(samples, batch)
+        keys = Keys(*jax.random.split(key, 3))
+        estimate = estimator(samples_for(model, estimator.needs, keys, batch, num_samples), batch)
         return jnp.mean(estimate.surrogate), (jnp.mean(estimate.effective_sample_size), jnp.mean(estimate.bound))
 
     def with_one_more(number: Int[Array, ""], sums: _Moments) -> _Moments:

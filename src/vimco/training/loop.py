@@ -1,6 +1,5 @@
 """One update, and the compiled loop of many. No files, no printing."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from vimco.estimators import Estimator
 from vimco.models.kernels.randomness import fold_in
 from vimco.parameters import partition
-from vimco.samples import Estimate, Examples, Model
+from vimco.samples import Estimate, Examples, Keys, Model, samples_for
 
 COMPILER_OPTIONS = {
     # XLA prefers 256-bit vectors even where a processor has wider ones; the cipher and the exponentials gain from them.
@@ -92,8 +91,7 @@ class Trainer(eqx.Module):
     num_samples: int = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
     averaging: float | None = eqx.field(static=True)
-    key_of_latents: PRNGKeyArray
-    key_of_dreams: PRNGKeyArray
+    keys: Keys
     key_of_order: PRNGKeyArray
 
     def updates_per_epoch(self, examples: Examples) -> int:
@@ -196,11 +194,8 @@ def _estimate(
 ) -> Estimate:
     """What the estimator makes of the rows' samples, drawn with the keys of this update's number."""
     batch = examples.batch(rows, jnp.result_type(float))
-    samples = model.importance_samples(fold_in(trainer.key_of_latents, number), batch, trainer.num_samples)
-    if estimator.needs_dreams:
-        dreams = model.log_proposal_of_dreams(fold_in(trainer.key_of_dreams, number), batch)
-        samples = dataclasses.replace(samples, log_proposal_of_dreams=dreams)
-    return estimator(samples, batch)
+    keys = jax.tree.map(lambda key: fold_in(key, number), trainer.keys)
+    return estimator(samples_for(model, estimator.needs, keys, batch, trainer.num_samples), batch)
 
 
 def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Array, ""]) -> PyTree:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from vimco.estimators import ESTIMATORS
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
-from vimco.studies.cells import title_of
 from vimco.studies.claims import Claim, by_curves
 from vimco.studies.curves import OF_BOUNDS, curves, plot
 from vimco.studies.document import Block
@@ -21,7 +21,7 @@ def runs() -> list[RunConfig]:
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """VIMCO beside NVIL, and VIMCO beside RWS."""
     panels = {
-        f"VIMCO and {title_of(other)}": [
+        f"VIMCO and {ESTIMATORS.title_of(other)}": [
             curve
             for estimator in (other, "vimco")
             for curve in curves(found, [cell for cell in study.cells if cell.estimator == estimator])

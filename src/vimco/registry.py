@@ -1,0 +1,179 @@
+"""Registries: what a user can name is registered where it is defined, with a title and typed options.
+
+The options of an entry are the keyword-only parameters of its builder, `name: Annotated[type, "help"] = default`. They
+are written `name=value`, on the command line and in configurations; only those that differ from the default are kept.
+"""
+
+import functools
+import importlib
+import inspect
+import math
+import pkgutil
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+
+from vimco.errors import UsageError
+
+
+class Option(NamedTuple):
+    """One option of an entry."""
+
+    hint: Any  # its type
+    default: Any
+    help: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered thing: its kind and name, a title for people, and what builds it."""
+
+    kind: str
+    name: str
+    title: str
+    build: Callable[..., Any]
+
+    @property
+    def help(self) -> str:
+        """The first paragraph of the builder's docstring."""
+        return " ".join((inspect.getdoc(self.build) or "").split("\n\n")[0].split())
+
+    @functools.cached_property
+    def options(self) -> dict[str, Option]:
+        """Its options by name."""
+        hints = typing.get_type_hints(self.build, include_extras=True)
+        found = {}
+        for name, parameter in inspect.signature(self.build).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                hint = hints[name]
+                hint, text = typing.get_args(hint)[:2] if typing.get_origin(hint) is Annotated else (hint, "")
+                found[name.replace("_", "-")] = Option(hint, parameter.default, text)
+        return found
+
+    def canonical(self, words: Iterable[str]) -> tuple[str, ...]:
+        """Return options written `name=value` in one form: checked, in the order of the table, without defaults."""
+        values = self.arguments(words)
+        return tuple(
+            f"{name}={text(values[argument])}"
+            for name, option in self.options.items()
+            if (argument := name.replace("-", "_")) in values and values[argument] != option.default
+        )
+
+    def arguments(self, words: Iterable[str]) -> dict[str, Any]:
+        """Return options written `name=value` as keyword arguments of the builder."""
+        values: dict[str, Any] = {}
+        for word in words:
+            name, is_there, value = word.partition("=")
+            name = name.strip().replace("_", "-")
+            if not is_there:
+                raise UsageError(f"An option of {self.kind} {self.name} is written name=value; got {word!r}.")
+            if name not in self.options:
+                known = ", ".join(self.options)
+                raise UsageError(
+                    f"The {self.kind} {self.name} has no option {name!r}"
+                    + (f"; its options are {known}." if known else ", nor any other.")
+                )
+            hint = self.options[name].hint
+            try:
+                values[name.replace("-", "_")] = parsed(value.strip(), hint)
+            except ValueError:
+                raise UsageError(
+                    f"The option {name!r} of {self.kind} {self.name} must be {in_words(hint)}; got {value!r}."
+                ) from None
+        return values
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Registry(dict[str, E], Generic[E]):
+    """The entries of one kind by name."""
+
+    def __init__(self, kind: str, entry: type[E]):
+        super().__init__()
+        self.kind, self.entry = kind, entry
+
+    def register(self, name: str, title: str, **facts: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Return a decorator that registers a builder; `facts` are the other fields of the entry."""
+
+        def registered(build: Callable[..., Any]) -> Callable[..., Any]:
+            if name in self:
+                raise UsageError(f"There are two of {self.kind} {name!r}: give one of them another name.")
+            self[name] = self.entry(self.kind, name, title, build, **facts)
+            return build
+
+        return registered
+
+    def __missing__(self, name: str) -> E:
+        raise UsageError(
+            f"There is no {self.kind} {name!r}; choose one of {', '.join(sorted(self))}. One of your own comes with "
+            "--plugin FILE."
+        )
+
+    def title_of(self, name: str) -> str:
+        """Return what a person calls it; a name that is not registered here stays as it is."""
+        return self[name].title if name in self else name
+
+
+def import_modules(package: str) -> None:
+    """Import every module of a package, so that each registers what it defines."""
+    for module in pkgutil.iter_modules(sys.modules[package].__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def parsed(word: str, hint: Any) -> Any:
+    """Return the value that a word stands for, as a type; ValueError if it stands for none."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        if word == "none":
+            return None
+        return parsed(word, next(argument for argument in arguments if argument is not types.NoneType))
+    if origin is Literal:
+        return arguments[[str(argument) for argument in arguments].index(word)]  # ValueError if it is none of them
+    if origin is tuple:
+        return tuple(parsed(part.strip(), arguments[0]) for part in word.split(","))
+    if hint is bool:
+        return {"true": True, "false": False}[word] if word in ("true", "false") else _refuse(word)
+    value = hint(word)
+    return _refuse(word) if hint is float and not math.isfinite(value) else value
+
+
+def text(value: Any) -> str:
+    """Return the word for a value: the inverse of `parsed`."""
+    if isinstance(value, tuple):
+        return ",".join(map(text, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Return whether a value is of a type. An integer is a number; true and false are not."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(fits(value, argument) for argument in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(item, arguments[0]) for item in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) if hint is float else isinstance(value, hint)
+
+
+def in_words(hint: Any) -> str:
+    """Return what a type is called in a message."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return " or ".join(in_words(argument) for argument in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is tuple:
+        return f"a list of {in_words(arguments[0])}s"
+    names = {int: "integer", float: "number", str: "string", bool: "true or false", types.NoneType: "null"}
+    return names[hint]
+
+
+def _refuse(word: str) -> typing.NoReturn:
+    raise ValueError(word)
