@@ -1,6 +1,7 @@
 """Every drawing, in one style. Figures come back as bytes of a file; nothing here writes."""
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ STYLE: Any = {
     "grid.alpha": 0.25,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
+    "text.parse_math": False,  # a name may hold a dollar
     "svg.fonttype": "none",
     "svg.hashsalt": "vimco",  # names inside the file, else made by chance
 }
@@ -42,7 +44,8 @@ def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
     buffer = io.BytesIO()
     # No date in the file: the same figure gives the same bytes.
     metadata = {"Date": None} if kind == "svg" else {}
-    with _style():
+    with _style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name may hold what the font does not
         figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
     return buffer.getvalue()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from vimco.errors import UsageError
+from vimco.errors import UsageError, printable
 from vimco.runs import directory
 from vimco.runs.directory import Run, Weights
 from vimco.studies.cells import Cell, variations
@@ -30,7 +30,7 @@ def collected(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
             except (UsageError, OSError) as error:
                 problems.append(f"{error}")
     runs = [replace(run, name=name) for name, run in zip(_names(list(found)), found.values(), strict=True)]
-    return sorted(runs, key=lambda run: run.name), problems
+    return sorted(runs, key=lambda run: run.name), list(map(printable, problems))
 
 
 def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
@@ -51,7 +51,8 @@ def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
 def _names(paths: Sequence[Path]) -> list[str]:
     """A name for each run directory, unlike all others: without its digest where that suffices, else as it is called,
     with the folder above it, or with a number."""
-    forms = [(re.sub(r"-[0-9a-f]{12}$", "", path.name), path.name, f"{path.parent.name}/{path.name}") for path in paths]
+    pairs = [(printable(path.parent.name), printable(path.name)) for path in paths]
+    forms = [(re.sub(r"-[0-9a-f]{12}$", "", name), name, f"{above}/{name}") for above, name in pairs]
     counts = [Counter(column) for column in zip(*forms, strict=True)]
     return [
         next((form for form, count in zip(row, counts, strict=True) if count[form] == 1), f"{row[-1]} ({i})")

@@ -1,0 +1,163 @@
+"""Run directories of strangers: whatever they hold, a report stays harmless, and one bad run costs no other."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from browser import browser_program, open_page
+from markdown_it import MarkdownIt
+from recorded import recorded_run
+
+from vimco import cli
+from vimco.report import write_report
+from vimco.report.markdown import plain
+from vimco.runs.config import RunConfig
+from vimco.studies.document import anchor
+
+NAMES = {
+    "html": 'x"><img src=x onerror="document.title=1"><script>document.title=2<',
+    "markdown": "[a](javascript:alert(1)) `b` ![c](http://example.org/d.png) **e** | f",
+    "mathtext": r"$\frac{1}{0$ _x",
+    "control": "\x1b[31mred\x1b[0m\n\u202eback",
+    "bytes": os.fsdecode(b"caf\xe9 \xff"),
+}
+
+
+def run_called(folder, name, **options):
+    return recorded_run(folder, RunConfig(updates=100, clip=1.0), name=name.replace("/", "∕"), **options)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A report of runs with such names, none of which belongs to a study: their names are in a figure, too."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in NAMES.values():
+        run_called(folder, name, likelihood=90.0)
+    text, page, problems = write_report([folder], tmp_path_factory.mktemp("report"))
+    assert problems == []
+    return text.read_text(encoding="utf-8"), page
+
+
+def test_names_stay_text_in_markdown(written):
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(written[0])
+    tags = set(re.findall(r"<(\w+)", html))
+    assert not tags & {"script", "iframe"}
+    assert set(re.findall(r'<img src="([^"]*)"', html)) == {"figures/other-runs.svg"}
+    assert {href[0] for href in re.findall(r'href="([^"]*)"', html)} <= {"#"}
+    assert "\x1b" not in written[0]
+    assert "\\x1b[31mred" in html
+
+
+@pytest.mark.parametrize(
+    "text", ["# no heading", "- no list", "1. no list", "---", "<b>", "a | b", "$x$", "&lt;", "~~a~~", "[a](b)", "a\nb"]
+)
+def test_plain_text_is_shown_as_it_is(text):
+    (paragraph,) = re.findall(r"^<p>(.*)</p>\n$", MarkdownIt("gfm-like", {"linkify": False}).render(plain(text)))
+    shown = paragraph.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    assert shown == text.replace("\n", "\\n")
+
+
+@pytest.mark.skipif(browser_program() is None, reason="no chromium here")
+def test_names_stay_text_on_the_page(written, tmp_path):
+    with open_page(browser_program(), tmp_path / "profile") as page:
+        page.open(written[1])
+        assert page.complaints() == []
+        assert {re.match(r"\w+:", address).group() for address in page.requests()} <= {"file:", "data:"}
+        assert page.value("document.title").startswith("Variational inference")
+        headings = page.value("[...document.querySelectorAll('#runs tbody th')].map(t => t.firstChild.textContent)")
+        assert NAMES["html"] in headings
+        assert "\\x1b[31mred\\x1b[0m\\n\\u202eback" in headings
+        assert "caf\\udce9 \\udcff" in headings
+        assert page.value("document.querySelectorAll('script').length") == 1
+        # A script that gets in all the same does not run.
+        page.value("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))")
+        assert page.value("window.ran") is None
+
+
+def test_anchors_are_of_a_safe_alphabet_and_distinct():
+    anchors = [anchor(name) for name in (*NAMES.values(), "a b", "a-b", "a_b")]
+    assert len(set(anchors)) == len(anchors)
+    assert all(re.fullmatch(r"[A-Za-z0-9.-]+", text) for text in anchors)
+
+
+def metrics(content):
+    return "metrics.jsonl", content
+
+
+def summary(**changes):
+    good = {"updates": 100, "best": {"update": 100, "validation_bound": -90.0}, "best_average": None, "note": ""}
+    return "summary.json", json.dumps({**good, **changes}).encode()
+
+
+EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num_samples": 5, "standard_error": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (metrics(b'\xff\xfe{"update": 1}\n'), "1 damaged lines"),
+        (metrics(b'7\n"text"\nnull\n[]\n'), "4 damaged lines"),
+        (metrics(b'{"validation_bound": -1}\n'), "1 damaged lines"),
+        (metrics(b'{"update": "5", "validation_bound": -1}\n'), "1 damaged lines"),
+        (
+            metrics(b'{"update": 5, "validation_bound": "high"}\n{"update": 5, "validation_bound": Infinity}\n'),
+            "2 damaged",
+        ),
+        (metrics(b'{"update": ' + b"9" * 5000 + b"}\n"), "1 damaged lines"),
+        (metrics(b'{"update": ' + b"9" * 500 + b"}\n"), "1 damaged lines"),
+        (metrics(b"[" * 200_000 + b"\n"), "1 damaged lines"),
+        (("summary.json", b"[" * 200_000), "summary.json cannot be read"),
+        (("summary.json", b"\xff"), "summary.json cannot be read"),
+        (summary(updates="many"), "the field 'updates'"),
+        (summary(best=[1]), "the field 'best'"),
+        (summary(note=7), "the field 'note'"),
+        (summary(evaluations={}), "the field 'evaluations'"),
+        (summary(evaluations=[EVALUATION | {"seed": None}]), "the field 'evaluations'"),
+        (summary(stages=[{"updates": 5, "evaluations": [7]}]), "the field 'stages'"),
+        (("config.json", b"[" * 200_000), "config.json cannot be read"),
+        (("config.json", b'{"config": {"layers": [1e999]}}'), "config.json"),
+    ],
+)
+def test_a_bad_run_is_listed_with_the_reason_and_costs_no_other(tmp_path, file, reason):
+    run_called(tmp_path / "runs", "good", likelihood=91.25)
+    bad = run_called(tmp_path / "runs", "bad")
+    (bad / file[0]).write_bytes(file[1])
+    text, page, (problem,) = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert reason in problem
+    for document in (text.read_text(), page.read_text()):
+        assert "91.25" in document
+        assert "Could not be read" in document
+
+
+def test_a_tree_of_a_thousand_folders(tmp_path, capfd, monkeypatch):
+    run_called(tmp_path, "good", likelihood=91.25)
+    try:
+        for _ in range(1300):
+            monkeypatch.chdir(tmp_path if _ == 0 else "deep")
+            Path("deep").mkdir()
+        monkeypatch.undo()
+        cli.main(["report", str(tmp_path), "--output", str(tmp_path / "report")])
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # Python's own way is recursive
+    assert "cannot be listed" in capfd.readouterr().err
+    assert "91.25" in (tmp_path / "report" / "results.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["link", "text", "folder"])
+def test_only_a_picture_is_published_as_one(tmp_path, kind):
+    """A symbolic link would publish whatever it points to."""
+    path = recorded_run(tmp_path / "runs", RunConfig(data="binarized-mnist", updates=100)) / "samples.png"
+    elsewhere = tmp_path / "elsewhere.png"
+    path.rename(elsewhere)
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    elif kind == "text":
+        path.write_text("a password")
+    else:
+        path.mkdir()
+    text, _, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert "is left out" in text.read_text()
+    assert not (tmp_path / "report" / "figures" / "samples.png").exists()
