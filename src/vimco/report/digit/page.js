@@ -98,7 +98,7 @@ let waiting = [];
 
 /** Something has changed: draw anew, with the same random numbers unless the key has changed. */
 function restart() {
-  work = { given: model.given(state.image), draws: [], dreams: [] };
+  work = { given: model.given(state.image), draws: [], dreams: [], average: work?.average };
   if (state.mode.isDream) {
     state.picked ??= 0;
     for (let number = 0; number < SHOWN; number++) work.dreams.push(dream(number));
@@ -230,6 +230,7 @@ const entropy = (p) => (p <= 0 || p >= 1 ? 0 : -(p * Math.log2(p) + (1 - p) * Ma
 
 function showReadout(i) {
   const { average } = work;
+  if (!average) return;
   if (i === null) {
     const unsure = average.filter((p) => p > 0.1 && p < 0.9).length;
     const text = ` of ${average.length} pixels are open: ink with a probability between 10 and 90 %.`;
@@ -359,7 +360,8 @@ function strong(text) {
 // ---- Drawing, by pointer and by keyboard ----
 
 const pad = $("pad");
-let last = null; // the pen's last position, in pixels, while it is down
+let pen = null; // the pointer that draws, while it is down
+let last = null; // its last position, in pixels
 
 /** Before a change by hand: what there was can be had back. */
 function remember() {
@@ -400,22 +402,26 @@ function position(event) {
 const inkOf = (event) => (state.isErasing || event.buttons & (2 | 32) ? 0 : 1);
 
 pad.addEventListener("pointerdown", (event) => {
-  if (!state.mode.editable || last) return;
-  pad.setPointerCapture(event.pointerId);
+  if (!state.mode.editable || pen !== null) return;
+  pen = event.pointerId;
+  pad.setPointerCapture(pen);
   remember();
   moveCursor(null);
   last = position(event);
   line(last, last, inkOf(event));
 });
 pad.addEventListener("pointermove", (event) => {
-  if (!last) return;
-  for (const between of event.getCoalescedEvents?.() ?? [event]) {
-    const next = position(between);
+  if (event.pointerId !== pen) return;
+  const between = event.getCoalescedEvents?.() ?? [];
+  for (const point of between.length ? between : [event]) {
+    const next = position(point);
     line(last, next, inkOf(event));
     last = next;
   }
 });
-for (const end of ["pointerup", "pointercancel"]) pad.addEventListener(end, () => (last = null));
+for (const end of ["pointerup", "pointercancel"]) {
+  pad.addEventListener(end, (event) => (pen = event.pointerId === pen ? null : pen));
+}
 pad.addEventListener("contextmenu", (event) => event.preventDefault());
 
 /** Puts the keyboard's pen somewhere; null hides it. */
@@ -635,7 +641,7 @@ function begin() {
   const recolour = () => {
     readColours();
     thumbnails.forEach((canvas, n) => paint(canvas, examples[n], byHand));
-    if (work) show();
+    if (work?.draws.length) show();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   new ResizeObserver(() => work?.draws.length && show()).observe(document.body);
