@@ -51,12 +51,12 @@ def test_every_picture_is_there_has_a_size_and_is_told_in_words(page):
         "[...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight, i.alt.length, i.clientWidth,"
         " (i.parentElement.querySelector('svg') ?? i).clientHeight])"
     )
-    assert len(pictures) == 6  # samples, figures 1 to 4, and the means with the two runs that it shares
+    assert len(pictures) == 6  # figures 1 to 4, the means with the two runs that it shares, and samples
     for is_complete, width, height, words, _, shown_height in pictures:
         assert is_complete
         assert min(width, height, shown_height) > 100
         assert words > 20
-    assert [bool(width) for *_, width, _ in pictures] == [True, False, False, False, True, False]  # curves are drawn
+    assert [bool(width) for *_, width, _ in pictures] == [False, False, False, True, False, True]  # curves are drawn
 
 
 PANEL = "document.querySelector('#figure-1 .panel svg')"
@@ -70,6 +70,9 @@ def test_curves_answer_the_pointer_and_the_keyboard(page):
     page._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     assert page.value(TIP) == "NVIL (1): −100.00 at update 2,000"  # the first run of the table
     assert page.value(f"Number({PANEL}.querySelector('.mark').getAttribute('cx'))") == pytest.approx(here[0], abs=0.1)
+    box = page.value("document.querySelector('#figure-1 .tip').getBoundingClientRect().toJSON()")
+    assert box["left"] <= x <= box["right"]
+    assert 0 < min(abs(box["top"] - y), abs(box["bottom"] - y)) < 30
     page.value(f"{PANEL}.focus()")
     page._call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
     assert "at update 1,800" in page.value(TIP)

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import re
+import runpy
 import shlex
 from html import unescape
+from pathlib import Path
 
 import pytest
 import tyro
@@ -410,3 +412,24 @@ def test_the_paper_has_a_number_for_every_cell_of_its_table():
 @pytest.mark.parametrize(("count", "text"), [(200_000, "200k"), (1_500_000, "1.5M"), (2_025, "2,025"), (40, "40")])
 def test_counts_are_shortened_where_nothing_is_lost(count, text):
     assert short_count(count) == text
+
+
+def test_a_study_of_ones_own_is_one_file(tmp_path, capfd, monkeypatch):
+    """The one in the documentation is listed, shown and checked as those of the paper."""
+    monkeypatch.setitem(STUDIES, "one-layer", None)  # removed at the end
+    del STUDIES["one-layer"]
+    text = (Path(__file__).parents[1] / "docs" / "how-to" / "studies.md").read_text()
+    (program,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "mine.py"
+    file.write_text(program)
+    runpy.run_path(str(file))
+    with pytest.raises(UsageError, match="two studies of the name 'one-layer'"):
+        runpy.run_path(str(file))
+    for K, value in ((2, 97.0), (10, 96.0)):
+        recorded_run(tmp_path / "runs", run_of("vimco", K, layers=(50,)), likelihood=value)
+    cli.main(["study"])
+    assert "One layer" in capfd.readouterr().out
+    text = write_report([tmp_path / "runs"], tmp_path / "report")[0].read_text()
+    assert "| 50 | [97.00 ± 0.25]" in text
+    assert "| More samples are better<br><sub>here</sub> | seen |" in text
+    assert "none of the studies above" not in text

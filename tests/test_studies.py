@@ -46,6 +46,7 @@ PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
         ("figure-3", 6, 18),
         ("figure-4", 1, 3),
         ("means", 8, 24),
+        ("samples", 13, 39),
     ],
 )
 def test_a_study_has_three_rates_for_each_cell(name, cells, num_runs):

@@ -2,7 +2,7 @@
 // Draws the curves of every figure anew, so that they answer the pointer, the keyboard, and the buttons below them.
 
 const DASHES = { "-": "", "--": "6 3", ":": "1.5 3", "-.": "6 3 1.5 3" };
-const MARGIN = { left: 50, right: 12, top: 8, bottom: 36 };
+const MARGIN = { left: 50, right: 26, top: 24, bottom: 36 };
 const words = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
 function element(name, attributes = {}, ...children) {
@@ -111,7 +111,7 @@ function plot(figure, number) {
             String(Number(tick.toPrecision(6))).replace("-", "−")));
       }
       svg.append(element("text", { x: box.x + box.width / 2, y: height - 4, "text-anchor": "middle", fill: "#1c2430" },
-        `updates; vertical: ${quantity}`));
+        "updates"), element("text", { x: 0, y: 12, fill: "#1c2430" }, quantity));
       for (const curve of curves) {
         const points = curve.x.map((u, i) => [x.place(Math.max(u, isLog ? 1 : 0)), y.place(curve.y[i])]);
         svg.append(element("path", { d: "M" + points.map((p) => p.map((v) => v.toFixed(1)).join(" ")).join("L"),
@@ -145,8 +145,9 @@ function plot(figure, number) {
     svg.append(element("circle", { class: "mark", cx: x, cy: y, r: 4.5, fill: curve.colour, stroke: "#ffffff" }));
     tip.textContent = `${curve.label}: ${words(curve.y[at.i])} at update ${curve.x[at.i].toLocaleString("en")}`;
     const room = svg.clientWidth - tip.offsetWidth;
+    const top = svg.getBoundingClientRect().top - svg.parentElement.getBoundingClientRect().top;
     tip.style.left = `${Math.max(0, Math.min(room, x - tip.offsetWidth / 2))}px`;
-    tip.style.top = `${svg.offsetTop + y + (y < 40 ? 12 : -34)}px`;
+    tip.style.top = `${top + y + (y < 60 ? 12 : -36)}px`;
   }
 
   // Left and right go along a curve, up and down from curve to curve.

@@ -19,7 +19,10 @@ EXPLANATION = (
     "row is marked, if all of them were measured after equally many updates; below each number are its own. The paper "
     "does not state its updates."
 )
-PARAMETERS: dict[Weights, str] = {"best": "the best model by validation", "best-average": "averaged parameters"}
+PARAMETERS: dict[Weights, tuple[str, str]] = {
+    "best": ("raw", "the best model by validation"),
+    "best-average": ("averaged", "averaged parameters"),
+}
 
 
 def likelihood_tables(
@@ -40,7 +43,7 @@ def likelihood_tables(
     is_averaged = any(run.config.averaging for cell in cells for run in on_protocol(runs, cell))
     existing = set(study.cells)
     tables = {}
-    for weights, parameters in list(PARAMETERS.items())[: 1 + is_averaged]:
+    for weights, (version, parameters) in list(PARAMETERS.items())[: 1 + is_averaged]:
         body = []
         for title, row in rows.items():
             numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for cell in row]
@@ -54,13 +57,13 @@ def likelihood_tables(
             values = [value.value if value and is_fair else None for value in numbers]
             body.append((Entry(title), *_with_best(here, values), *_with_best(there, quoted)))
         caption = f"{parameters}, {study.evaluation_samples} samples an image"
-        tables[parameters] = Table(
+        tables[version] = Table(
             f"Negative log-likelihood of the test set in nats: {caption}",
             headings,
             tuple(body),
             frozenset(range(len(titles) + 1, len(headings))),
         )
-    blocks: list[Block] = [Versions(tables) if is_averaged else tables[PARAMETERS["best"]], Text(EXPLANATION)]
+    blocks: list[Block] = [Versions(tables) if is_averaged else tables["raw"], Text(EXPLANATION)]
     if published and any(run.data["name"] != PAPER.data for run in runs):
         text = f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."
         blocks.append(Text(text))

@@ -7,8 +7,6 @@ from vimco.runs.directory import Run
 from vimco.studies.claims import Claim, by_likelihoods, falls
 from vimco.studies.document import Block
 from vimco.studies.paper.protocol import at_every_rate, generative
-from vimco.studies.pictures import picture_of
-from vimco.studies.results import on_protocol
 from vimco.studies.study import Study, register_study
 from vimco.studies.tables import likelihood_tables
 
@@ -21,7 +19,6 @@ PUBLISHED: dict[int, dict[str, float]] = {
     10: {"vimco": 92.6, "nvil": 93.4, "rws": 93.0},
     50: {"vimco": 91.9, "nvil": 96.2, "rws": 92.5},
 }
-OF_SAMPLES = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
 
 
 def runs() -> list[RunConfig]:
@@ -30,18 +27,10 @@ def runs() -> list[RunConfig]:
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
-    """Estimators in columns, K in rows; then draws from the model with the best likelihood."""
+    """Estimators in columns, K in rows."""
     rows = {str(K): [generative(name, K)[0] for name in ESTIMATORS] for K in PUBLISHED}
     published = {generative(name, K)[0]: value for K, row in PUBLISHED.items() for name, value in row.items()}
-
-    def quality(run: Run) -> tuple[float, float]:
-        """The likelihood, or before evaluations the bound."""
-        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, float("-inf"))
-        return (-evaluation["negative_log_likelihood"] if evaluation else float("-inf"), bound)
-
-    candidates = [run for cell in study.cells for run in on_protocol(found, cell) if run.best() is not None]
-    best = [picture_of(max(candidates, key=quality), "samples", OF_SAMPLES)] if candidates else []
-    return [*likelihood_tables(study, found, "K", rows, published), *best]
+    return likelihood_tables(study, found, "K", rows, published)
 
 
 SIZES = (2, 5, 10, 50)

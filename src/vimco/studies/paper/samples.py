@@ -1,0 +1,36 @@
+"""Draws from the best generative model of Table 1."""
+
+from collections.abc import Sequence
+
+from vimco.runs.config import RunConfig
+from vimco.runs.directory import Run
+from vimco.studies.document import Block, Text
+from vimco.studies.paper import table_1
+from vimco.studies.pictures import picture_of
+from vimco.studies.results import on_protocol
+from vimco.studies.study import Study, register_study
+
+CAPTION = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
+
+
+def runs() -> list[RunConfig]:
+    """Those of `table-1`."""
+    return table_1.runs()
+
+
+def show(study: Study, found: Sequence[Run]) -> list[Block]:
+    """The picture of the run with the best likelihood, or before evaluations the best bound."""
+
+    def quality(run: Run) -> tuple[float, float]:
+        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, float("-inf"))
+        return (-evaluation["negative_log_likelihood"] if evaluation else float("-inf"), bound)
+
+    candidates = [run for cell in study.cells for run in on_protocol(found, cell) if run.best() is not None]
+    if not candidates:
+        return [Text("In training: no validation yet.")]
+    return [picture_of(max(candidates, key=quality), study.name, CAPTION)]
+
+
+register_study(
+    Study("samples", "Samples of the best generative model", "test images, reconstructions, draws", runs, show)
+)
