@@ -122,7 +122,7 @@ def options(config):
     words = []
     default = RunConfig().to_json()
     for name, value in config.to_json().items():
-        if value != default[name]:
+        if value != default.get(name):
             words += ["--" + name.replace("_", "-"), *map(str, value if isinstance(value, list) else [value])]
     return words
 

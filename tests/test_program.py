@@ -40,7 +40,8 @@ from program import (
 from vimco import __version__, cli
 from vimco.data import catalogue, load_dataset
 from vimco.errors import UsageError
-from vimco.runs import directory, figures, pictures, session
+from vimco.models.pictures import completions, samples_and_reconstructions
+from vimco.runs import directory, figures, session
 from vimco.runs.config import RunConfig
 from vimco.samples import Examples
 from vimco.training.evaluation import Evaluation
@@ -142,7 +143,7 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
     assert status == 143, err
     assert "Stopped at update" in err
     assert "nothing is lost. Go on with: vimco train --resume run\n" in err
-    assert out.startswith("run: generative 4-3 SBN on synthetic, nvil, K = 2; starts.")
+    assert out.startswith("run: generative SBN 4-3 on synthetic, nvil, K = 2; starts.")
     assert_plain(out, err)
     stopped_at = int(arrays(path)["update"])
     assert 100 <= stopped_at < 3000
@@ -228,7 +229,7 @@ def test_a_new_run_says_where_it_is_and_what_came_out(program, own_folder, train
         assert status == 0, err
         assert_plain(out, err)
         path = own_folder / "runs" / name
-        assert out.splitlines()[0].startswith(f"runs/{name}: generative 3 SBN on synthetic, vimco, K = 2; starts.")
+        assert out.splitlines()[0].startswith(f"runs/{name}: generative SBN 3 on synthetic, vimco, K = 2; starts.")
         assert "Best validation bound: -" in out
         assert f"runs/{name}/samples.png" in out
         assert_same_arrays(arrays(path), arrays(trained[0]))
@@ -521,7 +522,7 @@ def test_completions(program, structured):
     model, test = this.model(), this.dataset().test
     examples = Examples(jnp.asarray(test[:, 32:]), jnp.asarray(test[:, :32]))
     key = jax.random.key(0)
-    images = pictures.completions(model, key, examples, columns=7, rows=2)
+    images = completions(model, key, examples, columns=7, rows=2)
     assert list(images) == ["originals", "completions 1", "completions 2"]
     originals, sample = images["originals"], eqx.filter_jit(model.sample)
     assert all((test == image).all(axis=1).any() for image in originals.astype(np.uint8))
@@ -557,7 +558,7 @@ def test_page(program, run, structured):
 def test_samples_and_reconstructions(run):
     this = directory.load(run)
     examples = Examples(jnp.asarray(this.dataset().test))
-    images = pictures.samples_and_reconstructions(this.model(), jax.random.key(0), examples, columns=6, rows=3)
+    images = samples_and_reconstructions(this.model(), jax.random.key(0), examples, columns=6, rows=3)
     assert list(images) == ["data", "reconstructions", "samples 1", "samples 2", "samples 3"]
     assert all(rows.shape == (6, 64) for rows in images.values())
     assert len(np.unique(images["data"], axis=0)) > 1  # a choice, not the first ones of a sorted set

@@ -20,6 +20,7 @@ from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, headed, out
 from vimco.cli.train import Train, refuse_changes
+from vimco.plugins import load_plugin
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
@@ -53,6 +54,7 @@ Some first steps:
   vimco train --task structured --num-samples 20 --layers 200 200
   vimco train --estimator nvil --num-samples 1 --data binarized-mnist --updates 200000
 
+--plugin FILE_OR_MODULE, with any command, imports your own estimators, models, data sets and studies first.
 vimco COMMAND --help explains a command's options; vimco --version gives the version.
 """
 
@@ -62,6 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = lambda message, *_args, **_options: err.print(headed("Note:", "yellow", str(message)))
     try:
+        arguments = _without_plugins(arguments)
         if arguments in ([], ["-h"], ["--help"]):
             out.print(OVERVIEW, end="")
         elif arguments == ["--version"]:
@@ -90,6 +93,21 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _leave("The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers.")
+
+
+def _without_plugins(arguments: list[str]) -> list[str]:
+    """Import the plugins that are named, before the parser lists what there is; return the other arguments."""
+    others, words = [], iter(arguments)
+    for word in words:
+        option, has_value, value = word.partition("=")
+        if option != "--plugin":
+            others.append(word)
+            continue
+        name = value if has_value else next(words, "")
+        if not name:
+            raise UsageError("--plugin needs the name of a Python file or module.")
+        load_plugin(name)
+    return others
 
 
 def _leave(message: str) -> NoReturn:

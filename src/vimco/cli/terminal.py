@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.text import Text
 
 from vimco.data import Progress as DownloadHook
+from vimco.models import MODELS
 from vimco.runs.directory import Run
 from vimco.runs.observer import Observer
 
@@ -51,7 +52,7 @@ class TrainingDisplay(Observer):
         self.total, self.minutes = total, config.minutes
         sizes = "-".join(map(str, config.layers))
         estimator = " ".join((config.estimator, *config.estimator_options))
-        what = f"{config.task} {sizes} SBN on {config.data}, {estimator}, K = {config.num_samples}"
+        what = f"{MODELS[config.task].title} {sizes} on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"goes on from update {update:,}" if update else "starts"
         self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         self.bar = self.stack.enter_context(

@@ -4,8 +4,20 @@
 made on the fly, and a path to a `.npy` or `.npz` file loads the user's own images. Nothing here touches JAX.
 """
 
-from vimco.data.catalogue import Availability, available, fetch, load_dataset
+from vimco.data.catalogue import Availability, BuiltIn, available, fetch, load_dataset, register_dataset
 from vimco.data.dataset import Dataset, halves
+from vimco.data.packed import Identity
 from vimco.data.retrieval import Progress
 
-__all__ = ["Availability", "Dataset", "Progress", "available", "fetch", "halves", "load_dataset"]
+__all__ = [
+    "Availability",
+    "BuiltIn",
+    "Dataset",
+    "Identity",
+    "Progress",
+    "available",
+    "fetch",
+    "halves",
+    "load_dataset",
+    "register_dataset",
+]

@@ -1,5 +1,6 @@
 """Every data set by its name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,13 +9,44 @@ from vimco.data.arrays import SUFFIXES, load_arrays
 from vimco.data.dataset import Dataset
 from vimco.data.embedded import MNIST, MNIST_FILE, embedded_mnist
 from vimco.data.packed import Identity
-from vimco.data.published import PUBLISHED
+from vimco.data.published import PUBLISHED, PublishedSet
 from vimco.data.retrieval import Progress, cached_file, data_folder, fetch_published, load_published
 from vimco.data.synthetic import SYNTHETIC, synthetic_bars
 from vimco.errors import UsageError
 
-BUILT_IN = {MNIST.name: embedded_mnist, SYNTHETIC.name: synthetic_bars}
-NAMES = (MNIST.name, *PUBLISHED, SYNTHETIC.name)
+Where = Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"]
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A data set that needs no download: what it is, how it is made, and the file that holds it, if there is one."""
+
+    identity: Identity
+    load: Callable[[], Dataset]
+    file: Path | None = None
+
+
+BUILT_IN: dict[str, BuiltIn] = {}
+
+
+def register_dataset(record: BuiltIn | PublishedSet) -> None:
+    """Make a data set known by the name in its identity."""
+    name = record.identity.name
+    if name in names():
+        raise UsageError(f"There are two data sets {name!r}: give one of them another name.")
+    if isinstance(record, BuiltIn):
+        BUILT_IN[name] = record
+    else:
+        PUBLISHED[name] = record
+
+
+def names() -> tuple[str, ...]:
+    """Every data set that has a name."""
+    return (*BUILT_IN, *PUBLISHED)
+
+
+register_dataset(BuiltIn(MNIST, embedded_mnist, MNIST_FILE))
+register_dataset(BuiltIn(SYNTHETIC, synthetic_bars))
 
 
 @dataclass(frozen=True)
@@ -25,7 +57,7 @@ class Availability:
     description: str
     sizes: tuple[int, int, int]  # train, validation, test
     image_shape: tuple[int, int]
-    where: Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"]
+    where: Where
     path: Path | None  # the file or folder that holds it, if there is one
 
 
@@ -37,7 +69,7 @@ def load_dataset(
     `folder` holds the files of a published set; without it the set comes from the cache, which is filled from the
     folder in `VIMCO_DATA` or from the network. `binarize` is the seed for grey levels in the user's own file.
     """
-    is_file = name not in NAMES and Path(name).suffix in SUFFIXES
+    is_file = name not in names() and Path(name).suffix in SUFFIXES
     if binarize is not None and not is_file:
         raise UsageError(f"{name} is not a file of grey levels, so there is nothing to binarize. Leave the seed out.")
     if binarize is not None and binarize < 0:
@@ -47,7 +79,7 @@ def load_dataset(
             f"A folder of published files serves {' and '.join(PUBLISHED)} only, not {name}. Leave it out."
         )
     if name in BUILT_IN:
-        return BUILT_IN[name]()
+        return BUILT_IN[name].load()
     if name in PUBLISHED:
         return load_published(PUBLISHED[name], folder, progress)
     if is_file:
@@ -58,7 +90,7 @@ def load_dataset(
 def fetch(name: str, folder: Path | None = None, progress: Progress | None = None) -> Path:
     """Puts a published data set into the cache, from a folder or from the network, and gives the file there."""
     if name in BUILT_IN:
-        raise UsageError(f"{name} comes with the package: there is nothing to fetch.")
+        raise UsageError(f"{name} needs no download: there is nothing to fetch.")
     if name not in PUBLISHED:
         raise _unknown(name)
     return fetch_published(PUBLISHED[name], folder, progress)
@@ -67,27 +99,25 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
 def available() -> list[Availability]:
     """Every data set that has a name, and where it is now."""
 
-    def record(
-        identity: Identity,
-        where: Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"],
-        path: Path | None,
-    ) -> Availability:
-        return Availability(identity.name, identity.description, identity.sizes, identity.image_shape, where, path)
-
-    records = [record(MNIST, "embedded", MNIST_FILE)]
+    records: list[tuple[Identity, Where, Path | None]] = []
+    for built_in in BUILT_IN.values():
+        records.append((built_in.identity, "embedded" if built_in.file else "generated", built_in.file))
     for published in PUBLISHED.values():
         cached, folder = cached_file(published), data_folder(published)
         if cached.exists():
-            records.append(record(published.identity, "cached", cached))
+            records.append((published.identity, "cached", cached))
         elif folder is not None:
-            records.append(record(published.identity, "in VIMCO_DATA", folder))
+            records.append((published.identity, "in VIMCO_DATA", folder))
         else:
-            records.append(record(published.identity, "not fetched", None))
-    return [*records, record(SYNTHETIC, "generated", None)]
+            records.append((published.identity, "not fetched", None))
+    return [
+        Availability(identity.name, identity.description, identity.sizes, identity.image_shape, where, path)
+        for identity, where, path in records
+    ]
 
 
 def _unknown(name: str) -> UsageError:
     return UsageError(
-        f"There is no data set {name!r}. The names are {', '.join(NAMES)}; your own images are given as the path of a "
-        f"{' or '.join(SUFFIXES)} file."
+        f"There is no data set {name!r}. The names are {', '.join(names())}; your own images are given as the path of "
+        f"a {' or '.join(SUFFIXES)} file."
     )

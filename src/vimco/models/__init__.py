@@ -1,17 +1,26 @@
-"""Models that make importance samples: sigmoid belief networks, generative and for structured prediction."""
+"""Models that make importance samples: sigmoid belief networks, generative and for structured prediction.
 
+Every file of this folder is imported, and registers the families that `--task` names in `MODELS`.
+"""
+
+from vimco.models.family import MODELS, ModelFamily
 from vimco.models.generative import generative_sbn
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
 from vimco.models.layers import BernoulliLayer
 from vimco.models.sbn import Chain, SigmoidBeliefNetwork
 from vimco.models.structured import structured_sbn
+from vimco.registry import import_modules
 
 __all__ = [
+    "MODELS",
     "BernoulliLayer",
     "Chain",
+    "ModelFamily",
     "SigmoidBeliefNetwork",
     "generative_sbn",
     "log_bernoulli",
     "sample_bernoulli",
     "structured_sbn",
 ]
+
+import_modules(__name__)

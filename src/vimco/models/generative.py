@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vimco.models.family import MODELS, whole
 from vimco.models.layers import BernoulliLayer
+from vimco.models.pictures import samples_and_reconstructions
 from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
 from vimco.parameters import Centre
 from vimco.samples import Batch
@@ -49,3 +51,15 @@ def generative_sbn(
         ),
         slice_size=slice_size,
     )
+
+
+@MODELS.register("generative", "generative SBN", divide=whole, pictures=samples_and_reconstructions)
+def _generative(
+    key: PRNGKeyArray,
+    layers: tuple[int, ...],
+    observation_mean: Float[Array, "D"],
+    symmetric: bool,
+    slice_size: int | None,
+) -> SigmoidBeliefNetwork:
+    """Model whole images with a sigmoid belief network."""
+    return generative_sbn(key, layers, observation_mean, symmetric=symmetric, slice_size=slice_size)

@@ -5,7 +5,10 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vimco.data import halves
+from vimco.models.family import MODELS
 from vimco.models.layers import BernoulliLayer
+from vimco.models.pictures import completions
 from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
 from vimco.parameters import Centre
 from vimco.samples import Batch
@@ -58,4 +61,20 @@ def structured_sbn(
         centre_context=Centre(context_mean),
         proposal=learned if proposal == "learned" else None,
         slice_size=slice_size,
+    )
+
+
+@MODELS.register("structured", "structured SBN", divide=halves, pictures=completions)
+def _structured(
+    key: PRNGKeyArray,
+    layers: tuple[int, ...],
+    observation_mean: Float[Array, "D"],
+    context_mean: Float[Array, "C"],
+    proposal: Literal["learned", "prior"],
+    symmetric: bool,
+    slice_size: int | None,
+) -> SigmoidBeliefNetwork:
+    """Predict the bottom half of an image from its top half with a sigmoid belief network."""
+    return structured_sbn(
+        key, layers, observation_mean, context_mean, proposal=proposal, symmetric=symmetric, slice_size=slice_size
     )

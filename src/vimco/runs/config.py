@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS
+from vimco.models import MODELS
 from vimco.registry import fits, in_words
 
 DEFAULT_UPDATES = 100_000
 MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
 MAX_SEED = 2**32 - 1  # beyond it, two seeds could give the same key
 BUDGET = ("updates", "epochs", "minutes")
+ARCHITECTURE = ("layers", "proposal", "symmetric", "slice_size")  # what a model family may take
 CADENCE = ("log_every", "validate_every", "checkpoint_seconds", "tensorboard")
 
 
@@ -21,8 +23,10 @@ CADENCE = ("log_every", "validate_every", "checkpoint_seconds", "tensorboard")
 class RunConfig:
     """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
 
-    task: Literal["generative", "structured"] = "generative"
-    """Model whole images, or predict the bottom half of an image from its top half."""
+    task: str = "generative"
+    """What to model: `generative`, whole images; `structured`, the bottom half of an image given its top half."""
+    task_options: tuple[str, ...] = ()
+    """Options of the task, each as name=value, where it has some."""
     proposal: Literal["learned", "prior"] = "learned"
     """Where samples come from: a learned Q(h|x), or (structured task only) the model's prior."""
     layers: tuple[int, ...] = (200, 200, 200)
@@ -82,8 +86,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        estimator = ESTIMATORS[self.estimator]
-        object.__setattr__(self, "estimator_options", estimator.canonical(self.estimator_options))
+        for name, entry in (("task", MODELS[self.task]), ("estimator", ESTIMATORS[self.estimator])):
+            options = entry.canonical(getattr(self, f"{name}_options"))
+            object.__setattr__(self, f"{name}_options", options)
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
         for name in (*positive, "log_every", "validate_every"):
             value = getattr(self, name)
@@ -99,10 +104,12 @@ class RunConfig:
             raise UsageError(f"--layers needs one or more positive widths, such as 200 200; got {self.layers}.")
         if self.averaging is not None and not 0 < self.averaging < 1:
             raise UsageError(f"--averaging is a decay between 0 and 1, such as 0.999; got {self.averaging}.")
-        if self.proposal == "prior" and self.task == "generative":
-            raise UsageError(
-                "--proposal prior goes with --task structured: without a context the prior knows nothing of an image."
-            )
+        for name in ARCHITECTURE:
+            if name not in MODELS[self.task].parameters and getattr(self, name) != type(self).__dict__[name]:
+                others = " or ".join(task for task, family in MODELS.items() if name in family.parameters)
+                raise UsageError(
+                    f"{_option(name)} does not go with --task {self.task}, but with --task {others}: leave it out."
+                )
         if sum(getattr(self, name) is not None for name in BUDGET) > 1:
             raise UsageError("Give one budget: --updates, --epochs or --minutes.")
         if self.schedule == "cosine" and self.schedule_updates is None and (self.epochs or self.minutes):

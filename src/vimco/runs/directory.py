@@ -31,7 +31,6 @@ import numpy as np
 
 from vimco.data import Dataset, Progress, load_dataset
 from vimco.errors import UsageError
-from vimco.models import SigmoidBeliefNetwork
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.runs.store import (
@@ -168,7 +167,7 @@ class Run:
                 return record
         return None
 
-    def model(self, weights: Weights = "best") -> SigmoidBeliefNetwork:
+    def model(self, weights: Weights = "best") -> Any:
         """The model with its best, latest, or best averaged parameters."""
         with precision(self.config):
             D = self.image_shape[0] * self.image_shape[1]
@@ -289,7 +288,8 @@ def _status(path: Path) -> os.stat_result | None:
 def new_directory(config: RunConfig) -> Path:
     """A directory under `runs/` that says what is in it, with a number if there is one of that name."""
     estimator = "-".join((config.estimator, *config.estimator_options))
-    stem = f"{Path(config.data).stem}-{config.task}-{estimator}-K{config.num_samples}-seed{config.seed}"
+    task = "-".join((config.task, *config.task_options))
+    stem = f"{Path(config.data).stem}-{task}-{estimator}-K{config.num_samples}-seed{config.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
     return next(path for path in candidates if not path.exists())
 

@@ -13,12 +13,12 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from vimco.data import Dataset, halves
+from vimco.data import Dataset
 from vimco.errors import UsageError
 from vimco.estimators import Estimator, named_estimator
-from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
-from vimco.runs.config import MAX_SEED, RunConfig
-from vimco.samples import Examples, Keys
+from vimco.models import MODELS
+from vimco.runs.config import ARCHITECTURE, MAX_SEED, RunConfig
+from vimco.samples import Examples, Keys, Model
 from vimco.training.loop import Trainer, TrainingState
 from vimco.training.optimizer import adam_with_schedule
 
@@ -62,11 +62,9 @@ class Experiment:
 
     def examples(self, split: Split) -> Examples:
         """A split on the device, as the task divides it into observation and context."""
-        images = self.dataset.splits[split]
-        if self.config.task == "generative":
-            return Examples(jnp.asarray(images))
-        context, observation = halves(images, self.dataset.image_shape)
-        return Examples(jnp.asarray(np.ascontiguousarray(observation)), jnp.asarray(np.ascontiguousarray(context)))
+        divided = MODELS[self.config.task].divide(self.dataset.splits[split], self.dataset.image_shape)
+        context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
+        return Examples(observation, context)
 
     @property
     def trainer(self) -> Trainer:
@@ -85,7 +83,7 @@ class Experiment:
             key_of_order=key_for(Purpose.ORDER, self.config.seed),
         )
 
-    def model(self) -> SigmoidBeliefNetwork:
+    def model(self) -> Model:
         """The model before training."""
         return untrained_model(self.config, self.dataset.training_mean, self.dataset.image_shape)
 
@@ -95,27 +93,30 @@ class Experiment:
         mean = jnp.asarray(self.dataset.training_mean, jnp.result_type(float))
         return named_estimator(self.config.estimator, key, mean, self.config.estimator_options)
 
-    def initial_state(self, model: SigmoidBeliefNetwork | None = None) -> TrainingState:
+    def initial_state(self, model: Model | None = None) -> TrainingState:
         """The state before the first update; `model` takes the place of the untrained one."""
         return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
 
 
-def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> SigmoidBeliefNetwork:
-    """The model of a configuration with its initial parameters, for images of this mean and shape."""
-    key = jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0)
-    options: dict[str, Any] = {"symmetric": config.symmetric, "slice_size": config.slice_size}
-    dtype = jnp.result_type(float)
-    if config.task == "generative":
-        return _compiled(generative_sbn, key, config.layers, jnp.asarray(mean, dtype), **options)
-    context_mean, observation_mean = (jnp.asarray(half, dtype) for half in halves(mean, image_shape))
-    options["proposal"] = config.proposal
-    return _compiled(structured_sbn, key, config.layers, observation_mean, context_mean, **options)
+def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> Any:
+    """Return the model of a configuration with its initial parameters, for images of this mean and shape."""
+    family, dtype = MODELS[config.task], jnp.result_type(float)
+    context_mean, observation_mean = family.divide(mean, image_shape)
+    facts = {
+        "key": jax.random.fold_in(key_for(Purpose.INITIALISATION, config.seed), 0),
+        "observation_mean": jnp.asarray(observation_mean, dtype),
+        "context_mean": jnp.asarray(context_mean, dtype),
+        "image_shape": image_shape,
+        **{name: getattr(config, name) for name in ARCHITECTURE},
+    }
+    taken = {name: facts[name] for name in family.parameters}
+    return _compiled(family.build, **taken, **family.arguments(config.task_options))
 
 
 @eqx.filter_jit
-def _compiled(build: Callable[..., SigmoidBeliefNetwork], *arguments: Any, **options: Any) -> SigmoidBeliefNetwork:
-    """One compilation in place of one for each operation."""
-    return build(*arguments, **options)
+def _compiled(build: Callable[..., Any], **arguments: Any) -> Any:
+    """Build in one compilation in place of one for each operation."""
+    return build(**arguments)
 
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:

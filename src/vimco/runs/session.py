@@ -11,7 +11,7 @@ import jax
 
 from vimco.data import load_dataset
 from vimco.errors import UsageError
-from vimco.models import SigmoidBeliefNetwork
+from vimco.models import MODELS
 from vimco.parameters import partition
 from vimco.runs import directory, pictures, store
 from vimco.runs.config import BUDGET, RunConfig
@@ -262,7 +262,8 @@ class _Session:
         }
         self.run.record_outcome(summary)
         pictures.draw_curves(self.run)
-        pictures.draw_samples(self.run)
+        if MODELS[self.run.config.task].pictures is not None:
+            pictures.draw_samples(self.run)
 
 
 def _rehearse(experiment: Experiment) -> None:
@@ -276,7 +277,7 @@ def _rehearse(experiment: Experiment) -> None:
     eqx.filter_eval_shape(rehearsal)
 
 
-def _starting_model(experiment: Experiment) -> SigmoidBeliefNetwork:
+def _starting_model(experiment: Experiment) -> Any:
     """The untrained model, or the best one of another run."""
     model, source = experiment.model(), experiment.config.init_from
     if source is None:

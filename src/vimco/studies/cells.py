@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from vimco.estimators import ESTIMATORS
+from vimco.models import MODELS
 from vimco.runs.config import RunConfig
 
 PAPER = RunConfig(data="binarized-mnist")  # the protocol of the paper's runs
@@ -17,6 +18,7 @@ class Cell(NamedTuple):
     estimator: str
     num_samples: int
     estimator_options: tuple[str, ...] = ()
+    task_options: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: RunConfig) -> "Cell":
@@ -26,7 +28,7 @@ class Cell(NamedTuple):
     @property
     def title(self) -> str:
         """What a person calls it, without its K."""
-        proposal = f", {self.proposal} proposal" if self.task == "structured" else ""
+        proposal = f", {self.proposal} proposal" if "proposal" in MODELS[self.task].parameters else ""
         return " ".join((ESTIMATORS.title_of(self.estimator), *self.estimator_options)) + proposal
 
     @property

@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from vimco.data.catalogue import NAMES
+from vimco.data.catalogue import names
 from vimco.errors import UsageError
+from vimco.models import MODELS
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
 from vimco.studies.cells import PAPER, Cell
@@ -77,7 +78,7 @@ class Study:
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
-        if data not in NAMES and not Path(data).expanduser().is_file():
+        if data not in names() and not Path(data).expanduser().is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
         shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}
         runs = [
@@ -124,10 +125,12 @@ def cadence(updates: int) -> dict[str, int]:
 
 def label(config: RunConfig) -> str:
     """What a person calls a run of a study."""
-    task = f"structured-{config.proposal}" if config.task == "structured" else "generative"
-    layers = "-".join(map(str, config.layers))
+    family = MODELS[config.task]
+    proposal = [config.proposal] if "proposal" in family.parameters else []
+    layers = map(str, config.layers) if "layers" in family.parameters else []
+    model = "-".join((config.task, *proposal, *config.task_options, *layers))
     estimator = "-".join((config.estimator, *config.estimator_options))
-    return f"{task}-{layers}-{estimator}-K{config.num_samples}-lr{config.learning_rate:g}-seed{config.seed}"
+    return f"{model}-{estimator}-K{config.num_samples}-lr{config.learning_rate:g}-seed{config.seed}"
 
 
 def digest(config: RunConfig) -> str:
