@@ -10,12 +10,14 @@ import pytest
 from browser import browser_program, open_page
 from markdown_it import MarkdownIt
 from recorded import recorded_run
+from rich.console import Console
 
 from vimco import cli
 from vimco.report import write_report
 from vimco.report.markdown import plain
+from vimco.report.terminal import print_section
 from vimco.runs.config import RunConfig
-from vimco.studies.document import anchor
+from vimco.studies.document import Entry, Section, Table, Text, anchor
 
 NAMES = {
     "html": 'x"><img src=x onerror="document.title=1"><script>document.title=2<',
@@ -75,6 +77,15 @@ def test_names_stay_text_on_the_page(written, tmp_path):
         # A script that gets in all the same does not run.
         page.value("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))")
         assert page.value("window.ran") is None
+
+
+def test_nothing_is_sent_to_a_terminal_but_text(tmp_path, capfd):
+    entry = Entry("\x1b[2Jgone [bold]", "\x07 [/x]")
+    blocks = (Text("\x1b]0;title\x07"), Table("\x1b[31m", ("\x1b[32m",), ((entry,),)))
+    print_section(Section("x", "x", blocks), tmp_path, Console())
+    printed = capfd.readouterr().out
+    assert not set(printed) & {"\x1b", "\x07"}
+    assert "\\x1b[2Jgone [bold]" in printed
 
 
 def test_anchors_are_of_a_safe_alphabet_and_distinct():

@@ -93,7 +93,7 @@ function plot(figure, number) {
       }
       const updates = curves.flatMap((c) => c.x);
       const x = scale(isLog ? Math.max(1, Math.min(...updates)) : 0, Math.max(...updates),
-        MARGIN.left, width - MARGIN.right, isLog, width < 420 ? 4 : 5);
+        MARGIN.left, width - MARGIN.right, isLog, width < 420 ? 4 : isLog ? 8 : 5);
       const y = scale(...range(isLogarithmic ? curves : visible), height - MARGIN.bottom, MARGIN.top, isLogarithmic, 7);
       const box = { x: MARGIN.left, y: MARGIN.top, width: width - MARGIN.left - MARGIN.right,
         height: height - MARGIN.top - MARGIN.bottom };

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from vimco.errors import printable
 from vimco.runs.store import write_atomically
 from vimco.studies.document import Entry, Picture, Section, Table, Text, Versions
 
@@ -25,7 +26,7 @@ def print_section(section: Section, folder: Path, out: Console) -> None:
                 write_atomically(path, block.content)
                 out.print(f"Figure: {path}", markup=False)
             case Text():
-                out.print(block.text, markup=False)
+                out.print(printable(block.text), markup=False)
 
 
 def wide(console: Console) -> Console:
@@ -34,14 +35,17 @@ def wide(console: Console) -> Console:
 
 
 def _print_table(block: Table, out: Console) -> None:
-    table = Grid(title=block.caption, title_justify="left", box=box.SIMPLE, show_lines=True)
+    table = Grid(title=escape(printable(block.caption)), title_justify="left", box=box.SIMPLE, show_lines=True)
     for i, heading in enumerate(block.headings):
-        table.add_column(heading, justify="right" if i else "left", style="dim" if i in block.borrowed else None)
+        table.add_column(
+            escape(printable(heading)), justify="right" if i else "left", style="dim" if i in block.borrowed else None
+        )
     for row in block.rows:
         table.add_row(*(_text(entry) for entry in row))
     wide(out).print(table)
 
 
 def _text(entry: Entry) -> str:
-    text = f"[bold]{escape(entry.text)}[/] *" if entry.is_best else escape(entry.text)
-    return f"{text}\n[dim]{escape(entry.detail)}[/]" if entry.detail else text
+    text, detail = escape(printable(entry.text)), escape(printable(entry.detail))
+    text = f"[bold]{text}[/] *" if entry.is_best else text
+    return f"{text}\n[dim]{detail}[/]" if detail else text
