@@ -418,11 +418,13 @@ def test_a_study_of_ones_own_is_one_file(tmp_path, capfd, monkeypatch):
     """The one in the documentation is listed, shown and checked as those of the paper."""
     monkeypatch.setitem(STUDIES, "one-layer", None)  # removed at the end
     del STUDIES["one-layer"]
+    monkeypatch.setattr("vimco.plugins._loaded", {})
     text = (Path(__file__).parents[1] / "docs" / "how-to" / "studies.md").read_text()
     (program,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     file = tmp_path / "mine.py"
     file.write_text(program)
-    runpy.run_path(str(file))
+    cli.main(["study", "one-layer", "--plugin", str(file), "--dry-run", "--output", str(tmp_path / "new")])
+    assert "generative-50-vimco-K10-lr0.003-seed0" in capfd.readouterr().out
     with pytest.raises(UsageError, match="two studies of the name 'one-layer'"):
         runpy.run_path(str(file))
     for K, value in ((2, 97.0), (10, 96.0)):
