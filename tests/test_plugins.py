@@ -143,7 +143,7 @@ def test_one_of_each_from_a_file(folder):
 def test_what_does_not_go_together_is_refused_and_nothing_is_written(folder):
     what = ("--plugin=mine.py", "train", "--task", "coins", "--data", "stripes", "--output", "runs/two")
     for options, message in (
-        (("--symmetric",), "--symmetric does not go with --task coins, but with --task generative or structured"),
+        (("--symmetric",), "--symmetric goes with --task generative or structured, not with --task coins"),
         (("--task-options", "sprad=1"), "task coins has no option 'sprad'; its options are spread"),
         (("--estimator", "rws-both"), "needs dreams, draws from the model itself, and the model offers none"),
     ):

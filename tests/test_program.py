@@ -276,7 +276,7 @@ MISTAKES = [
     ("train --updates 1 --minutes 1", "Give one budget"),
     ("train --layers 4 x", "--layers"),
     ("train --layers", "--layers needs one or more positive widths"),
-    ("train --estimator reinforce", "--estimator"),
+    ("train --estimator reinforce", "There is no estimator 'reinforce'; choose one of"),
     ("train --seed -3", "--seed must be from 0 to 4294967295"),
     ("train --nonsense 3", "--nonsense"),
     ("train --proposal prior", "--proposal prior goes with --task structured"),

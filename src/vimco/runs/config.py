@@ -9,7 +9,7 @@ from typing import Any, Literal
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS
 from vimco.models import MODELS
-from vimco.registry import fits, in_words
+from vimco.registry import fits, in_words, text
 
 DEFAULT_UPDATES = 100_000
 MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
@@ -105,10 +105,12 @@ class RunConfig:
         if self.averaging is not None and not 0 < self.averaging < 1:
             raise UsageError(f"--averaging is a decay between 0 and 1, such as 0.999; got {self.averaging}.")
         for name in ARCHITECTURE:
-            if name not in MODELS[self.task].parameters and getattr(self, name) != type(self).__dict__[name]:
+            value = getattr(self, name)
+            if name not in MODELS[self.task].parameters and value != type(self).__dict__[name]:
                 others = " or ".join(task for task, family in MODELS.items() if name in family.parameters)
+                given = _option(name) if value is True else f"{_option(name)} {text(value)}"
                 raise UsageError(
-                    f"{_option(name)} does not go with --task {self.task}, but with --task {others}: leave it out."
+                    f"{given} goes with --task {others}, not with --task {self.task}: leave it out, or change the task."
                 )
         if sum(getattr(self, name) is not None for name in BUDGET) > 1:
             raise UsageError("Give one budget: --updates, --epochs or --minutes.")
