@@ -10,7 +10,7 @@ Toys have M = 8 unless there is a reason: JAX compiles each operation anew for e
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,30 @@ class Toy:
 def num_auxiliary(estimator: Estimator) -> int:
     """S, the number of further samples that an estimator asks for."""
     return sum(need.number for need in estimator.needs if isinstance(need, Auxiliary))
+
+
+def gradients_through_model(toy: Toy, estimators: Sequence[Estimator], K: int, samples: Callable) -> np.ndarray:
+    """What each set of K samples gives each estimator, differentiated through the model: (estimators, M^K, parameters).
+
+    For estimators that need more of a model than two tables: `samples(model, latents, batch)` makes their record, from
+    latents with the deepest layer first. All of it is compiled at once.
+    """
+    parameters, rest = partition(toy.model)
+    flat, unravel = ravel_pytree(parameters)
+    widths = tuple(layer.bias.shape[0] for layer in toy.model.prior.layers)
+    latents = tuple(jnp.asarray(h[0])[toy.sets(K)] for h in binary_configurations(widths))
+    batch = copies(toy.example, len(toy.log_joint) ** K)
+
+    def surrogates(flat):
+        record = samples(eqx.combine(unravel(flat), rest), latents, batch)
+        return jnp.stack([estimator(record, batch).surrogate for estimator in estimators])
+
+    return np.asarray(jax.jit(jax.jacrev(surrogates))(flat))
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of the angle between two vectors."""
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 @eqx.filter_jit

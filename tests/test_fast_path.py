@@ -146,6 +146,31 @@ class TestLogProbability:
         np.testing.assert_allclose(answer[0], expected[0], rtol=1e-13)
         np.testing.assert_allclose(answer[1], expected[1], rtol=1e-12, atol=1e-14)
 
+    @pytest.mark.parametrize(("value_shape", "logits_shape"), SHAPES)
+    def test_values_get_their_gradient_where_it_is_asked_for(self, float64, value_shape, logits_shape):
+        """A pathwise estimator goes through the values: a gradient of zero would be wrong, and nobody would see it."""
+        keys = jax.random.split(jax.random.key(4), 3)
+        arrays = (jax.random.uniform(keys[0], value_shape), 5 * jax.random.normal(keys[1], logits_shape))
+        weights = jax.random.normal(keys[2], (3, 4))
+        for numbers in (0, (0, 1)):
+            expected = jax.grad(lambda v, a: jnp.sum(weights * self.plain(v, a)), numbers)(*arrays)
+            answer = jax.jit(jax.grad(lambda v, a: jnp.sum(weights * log_bernoulli(v, a)), numbers))(*arrays)
+            for gradient, exact in zip(jax.tree.leaves(answer), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(gradient, exact, rtol=1e-12, atol=1e-13)
+
+    def test_gradient_of_values_passes_slices_and_rematerialisation(self, float64):
+        """One of two layers is differentiated, inside `lax.map` and `checkpoint`, as many samples in slices have it."""
+        logits = jax.random.normal(jax.random.key(5), (2, 6, 3))
+
+        def objective(v, log_prob):
+            rows = jax.lax.map(jax.checkpoint(lambda i: log_prob((v * i, jnp.ones(3)), (logits[0], logits[1]))), scale)
+            return jnp.sum(jnp.sin(rows))
+
+        scale = jnp.asarray([0.5, 1.0, 2.0])
+        v = jax.random.uniform(jax.random.key(6), (6, 3))
+        expected = jax.grad(objective)(v, lambda v, a: self.plain_sum(a, v))
+        np.testing.assert_allclose(jax.grad(objective)(v, log_bernoulli_of_layers), expected, rtol=1e-11)
+
     def test_float32_at_the_width_of_an_image(self):
         rng = np.random.default_rng(0)
         logits = rng.normal(0, 6, (50, 784))

@@ -16,6 +16,7 @@ with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surr
 
 from vimco.errors import UsageError
 from vimco.estimators import (
+    BBVI,
     NVIL,
     OVIS,
     RLOO,
@@ -28,17 +29,22 @@ from vimco.estimators import (
     BaselineNetwork,
     DReG,
     Estimator,
+    ImportanceSampledEM,
     LearnedVIMCO,
+    LocalExpectations,
+    LocalNVIL,
     MomentTVO,
+    MuProp,
     Naive,
     Pathwise,
     RenyiVIMCO,
     RenyiWarmup,
     RWSDReG,
+    StraightThrough,
     SubsetAverage,
     named_estimator,
 )
-from vimco.models import SigmoidBeliefNetwork, generative_sbn, structured_sbn
+from vimco.models import GaussianModel, SigmoidBeliefNetwork, gaussian_model, generative_sbn, structured_sbn
 from vimco.runs import Interrupted, Observer, Run, RunConfig, load, resume, train
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
 from vimco.signals import (
@@ -60,6 +66,7 @@ from vimco.training import Evaluation, GradientStatistics, evaluate, gradient_st
 __version__ = "0.1.0"
 
 __all__ = [
+    "BBVI",
     "NVIL",
     "OVIS",
     "RLOO",
@@ -76,11 +83,16 @@ __all__ = [
     "Estimator",
     "Evaluation",
     "Examples",
+    "GaussianModel",
     "GradientStatistics",
+    "ImportanceSampledEM",
     "ImportanceSamples",
     "Interrupted",
     "LearnedVIMCO",
+    "LocalExpectations",
+    "LocalNVIL",
     "MomentTVO",
+    "MuProp",
     "Naive",
     "Observer",
     "Pathwise",
@@ -91,11 +103,13 @@ __all__ = [
     "RunConfig",
     "ScaledMean",
     "SigmoidBeliefNetwork",
+    "StraightThrough",
     "SubsetAverage",
     "UsageError",
     "arithmetic_mean_of_others",
     "effective_sample_size",
     "evaluate",
+    "gaussian_model",
     "generative_sbn",
     "geometric_mean_of_others",
     "gradient_statistics",

@@ -1,7 +1,7 @@
 """The records at the seams: what models hand to estimators, and estimators to the training loop."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -49,6 +49,46 @@ class Examples(eqx.Module):
         return Batch(self.observation[rows].astype(dtype), self.context[rows].astype(dtype))
 
 
+Latents = tuple[Float[AnyArray, "K B _"], ...]
+Logits = tuple[Float[AnyArray, "... B _"], ...]
+Choice = Callable[[int, Float[AnyArray, "... B _"]], Float[AnyArray, "K B _"]]  # the values of layer i, from its logits
+
+
+@runtime_checkable  # for beartype, in the tests
+class BinaryChain(Protocol):
+    """A proposal that samples layers of binary units one after the other, at one batch, and the model beside it.
+
+    Latents and logits are in order of sampling. Values need not be binary: means and relaxed samples will do, and
+    gradients flow through them.
+    """
+
+    def walk(self, choose: Choice) -> tuple[Latents, Logits]:
+        """Return the values that `choose` gives each layer in turn, and the layers' logits given those before them."""
+        ...
+
+    def log_proposals(self, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B"], ...]:
+        """Return log Q of each layer given those sampled before it."""
+        ...
+
+    def log_weights(self, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B"], ...]:
+        """Return the terms of log f, each with the last layer, in order of sampling, that it depends on."""
+        ...
+
+    def flips(self, i: int, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B n"], Float[Array, "K B n"]]:
+        """Return the change of log f, and of log Q of later layers, for each unit of layer i that is flipped alone."""
+        ...
+
+
+class Layers(eqx.Module):
+    """The layers of a binary proposal at its samples, in order of sampling."""
+
+    latents: Latents  # held constant
+    logits: Logits  # of Q, each layer given those sampled before it
+    log_proposals: tuple[Float[AnyArray, "K B"], ...]  # their sum is log Q
+    log_weights: tuple[Float[AnyArray, "K B"], ...]  # the terms of log f by the last layer that each depends on
+    chain: Any  # a `BinaryChain`, for log f at other latents
+
+
 class ImportanceSamples(eqx.Module):
     """K weighted samples of the latents per example: all that an estimator knows about a model.
 
@@ -69,6 +109,8 @@ class ImportanceSamples(eqx.Module):
     # log f with all parameters held constant and the latents attached, for STL and DReG alone. Where it is given,
     # `log_joint` holds the latents constant: parameters and latents then have coefficients of their own.
     frozen_log_weights: Float[AnyArray, "K *B"] | None = None
+    # The same layer by layer, for estimators that look inside log f.
+    layers: Layers | None = None
     # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`.
     latents_attached: bool = eqx.field(static=True, default=False)
     # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too:
@@ -218,6 +260,22 @@ class AttachedLatents(Need):
     what = "latents through which gradients flow"
     field = "latents_attached"
     method = "attached_samples"
+
+
+class StraightThroughLatents(Need):
+    """Binary latents that pass gradients on as their means would."""
+
+    what = "binary latents that pass gradients straight through"
+    field = "latents_attached"
+    method = "straight_through_samples"
+
+
+class BinaryLayers(Need):
+    """The layers of a binary proposal one by one, for estimators that look inside log f."""
+
+    what = "the layers of a binary proposal, one by one"
+    field = "layers"
+    method = "layered_samples"
 
 
 def samples_for(model: Model, needs: Sequence[Need], keys: Keys, batch: Batch, num_samples: int) -> ImportanceSamples:

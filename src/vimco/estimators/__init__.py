@@ -9,9 +9,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.estimators.annealed import Annealed
 from vimco.estimators.baselines import BaselineNetwork, RunningMoments
+from vimco.estimators.bbvi import BBVI
 from vimco.estimators.dreg import STL, DReG, RWSDReG
 from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.learned_vimco import LearnedVIMCO
+from vimco.estimators.local_expectations import LocalExpectations
+from vimco.estimators.local_nvil import LocalNVIL
+from vimco.estimators.muprop import MuProp
 from vimco.estimators.naive import Naive
 from vimco.estimators.nvil import NVIL
 from vimco.estimators.ovis import OVIS, AsymptoticOVIS
@@ -19,12 +23,15 @@ from vimco.estimators.pathwise import Pathwise
 from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
 from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
+from vimco.estimators.straight_through import StraightThrough
 from vimco.estimators.subsets import SubsetAverage, subsets
+from vimco.estimators.tang import ImportanceSampledEM
 from vimco.estimators.tvo import TVO, MomentTVO
 from vimco.estimators.vimco import VIMCO
 from vimco.registry import import_modules
 
 __all__ = [
+    "BBVI",
     "ESTIMATORS",
     "NVIL",
     "OVIS",
@@ -38,14 +45,19 @@ __all__ = [
     "BaselineNetwork",
     "DReG",
     "Estimator",
+    "ImportanceSampledEM",
     "LearnedVIMCO",
+    "LocalExpectations",
+    "LocalNVIL",
     "MomentTVO",
+    "MuProp",
     "Naive",
     "Pathwise",
     "RWSDReG",
     "RenyiVIMCO",
     "RenyiWarmup",
     "RunningMoments",
+    "StraightThrough",
     "SubsetAverage",
     "named_estimator",
     "subsets",

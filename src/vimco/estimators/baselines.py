@@ -23,7 +23,7 @@ class BaselineNetwork(eqx.Module):
     centre: Centre
     hidden_weight: Float[Array, "D H"]
     hidden_bias: Float[Array, "H"]
-    output_weight: Float[Array, "H"]
+    output_weight: Float[Array, "H *n"]
 
     def __init__(self, key: PRNGKeyArray, mean: Float[Array, "D"], num_hidden: int = 100):
         limit = jnp.sqrt(6.0 / (mean.shape[0] + num_hidden)).astype(mean.dtype)
@@ -34,8 +34,8 @@ class BaselineNetwork(eqx.Module):
         self.hidden_bias = jnp.zeros(num_hidden, mean.dtype)
         self.output_weight = jnp.zeros(num_hidden, mean.dtype)
 
-    def __call__(self, batch: Batch | None) -> Float[Array, "B"]:
-        """b(x) for each example."""
+    def __call__(self, batch: Batch | None) -> Float[Array, "B *n"]:
+        """b(x) for each example, and for each layer where the output weights have one axis more."""
         if batch is None:
             raise UsageError(
                 "An input-dependent baseline looks at the data: call the estimator as estimator(samples, batch), "

@@ -9,6 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, moments_after, optional_network
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weight_term
+from vimco.estimators.layered import LayerBaselines
+from vimco.estimators.local_nvil import LocalNVIL
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import multi_sample_bound, normalized_weights
 
@@ -122,8 +124,12 @@ def _nvil(
     scale_sees_batch: Annotated[bool, "The deviation has seen the current batch."] = True,
     centred_weights: Annotated[bool, "Use w - 1/K in place of w, the normalized weight, before a score."] = False,
     decay: Annotated[float, "Decay of the running moments."] = 0.8,
-) -> NVIL:
+    local_signals: Annotated[bool, "A signal and baselines for each layer; K = 1 only."] = False,
+) -> NVIL | LocalNVIL:
     """Learned baselines, and the same signal for all samples (Eq. 8)."""
+    if local_signals:
+        network = optional_network(key, mean, baseline_width)
+        return LocalNVIL(LayerBaselines(network, RunningMoments(decay), variance_normalisation))
     return NVIL(
         optional_network(key, mean, baseline_width),
         RunningMoments(decay),

@@ -1,9 +1,10 @@
-"""Models that make importance samples: sigmoid belief networks, generative and for structured prediction.
+"""Models that make importance samples: sigmoid belief networks, and Gaussian models.
 
 Every file of this folder is imported, and registers the families that `--task` names in `MODELS`.
 """
 
 from vimco.models.family import MODELS, ModelFamily
+from vimco.models.gaussian import GaussianModel, gaussian_model
 from vimco.models.generative import generative_sbn
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
 from vimco.models.layers import BernoulliLayer
@@ -15,8 +16,10 @@ __all__ = [
     "MODELS",
     "BernoulliLayer",
     "Chain",
+    "GaussianModel",
     "ModelFamily",
     "SigmoidBeliefNetwork",
+    "gaussian_model",
     "generative_sbn",
     "log_bernoulli",
     "sample_bernoulli",

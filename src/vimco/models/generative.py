@@ -1,13 +1,15 @@
 """The generative model: nothing to condition on, and a proposal that runs from the observation upwards."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.models.family import MODELS, whole
 from vimco.models.layers import BernoulliLayer
 from vimco.models.pictures import samples_and_reconstructions
-from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork, with_data_bias
 from vimco.parameters import Centre
 from vimco.samples import Batch
 
@@ -18,14 +20,11 @@ class UpwardProposal(Proposal):
     chain: Chain
     centre: Centre
 
-    def sample(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
-        """Latents, deepest layer first, and log Q."""
-        latents, log_prob = self.chain.sample(key, numbers, self.centre(batch.observation))
-        return latents[::-1], log_prob
+    is_upward: ClassVar[bool] = True
 
-    def log_prob(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
-        """log Q(h | x) of given latents, deepest layer first."""
-        return self.chain.log_prob(latents[::-1], self.centre(batch.observation))
+    def inputs(self, batch: Batch) -> tuple[Float[Array, "B D"], None]:
+        """Return x − x̄."""
+        return self.centre(batch.observation), None
 
 
 def generative_sbn(

@@ -1,21 +1,23 @@
 """Sigmoid belief networks: a chain of Bernoulli layers, and the model that is made of chains."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vimco.errors import UsageError
 from vimco.models.kernels.bernoulli import log_bernoulli, log_bernoulli_of_layers, sample_bernoulli
 from vimco.models.kernels.products import with_stored_gradient
 from vimco.models.kernels.randomness import fold_in
+from vimco.models.layered import LayersOfSBN
 from vimco.models.layers import BernoulliLayer
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
-from vimco.samples import Batch, ImportanceSamples
-
-Latents = tuple[Float[Array, "K B _"], ...]
+from vimco.samples import Batch, Choice, ImportanceSamples, Latents, Layers, Logits
 
 
 class Chain(eqx.Module):
@@ -46,50 +48,64 @@ class Chain(eqx.Module):
         self.layers = tuple(layers)
         self.symmetric = symmetric
 
-    def sample(
-        self,
-        key: PRNGKeyArray,
-        numbers: Int[Array, "K"],
-        source: Float[Array, "B _"],
-        side: Float[Array, "B _"] | None = None,
-    ) -> tuple[Latents, Float[Array, "K B"]]:
-        """One latent vector per layer for each sample number, in the chain's order, and their log-probability."""
+    def walk(
+        self, choose: Choice, source: Float[Array, "B _"], side: Float[Array, "B _"] | None = None
+    ) -> tuple[Latents, Logits]:
+        """Return the values that `choose` gives each layer in turn, and the layers' logits given those before them."""
         latents: Latents = ()
-        logits: tuple[Array, ...] = ()
+        logits: Logits = ()
         for i in range(len(self.layers)):
-            logits = (*logits, self._logits(i, source, side, latents))
-            latents = (*latents, sample_bernoulli(fold_in(key, i), numbers, logits[i]))
-        return latents, log_bernoulli_of_layers(latents, logits)
+            logits = (*logits, self.logits(i, source, side, latents))
+            latents = (*latents, choose(i, logits[i]))
+        return latents, logits
 
-    def log_prob(
-        self, latents: Latents, source: Float[Array, "B _"], side: Float[Array, "B _"] | None = None
-    ) -> Float[Array, "K B"]:
-        """The log-probability of given latents, which are in the chain's order."""
-        logits = tuple(self._logits(i, source, side, latents) for i in range(len(self.layers)))
-        return log_bernoulli_of_layers(latents, logits)
+    @property
+    def scale(self) -> int:
+        """How much the input of a layer changes where a binary parent does."""
+        return 2 if self.symmetric else 1
 
     def recoded(self, latent: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
         """A latent vector as its children see it."""
         return 2 * latent - 1 if self.symmetric else latent
 
-    def _logits(
+    def logits(
         self, i: int, source: Float[Array, "B _"], side: Float[Array, "B _"] | None, latents: Latents
     ) -> Float[Array, "... B n"]:
+        """Return the logits of layer i given the latents of the layers before it."""
         parent = source if i == 0 else self.recoded(latents[i - 1])
         is_last = i == len(self.layers) - 1
         return self.layers[i](parent, side) if is_last and side is not None else self.layers[i](parent)
 
 
+def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"]) -> Choice:
+    """Return the choice of a draw for each of the sample numbers."""
+    return lambda i, logits: sample_bernoulli(fold_in(key, i), numbers, logits)
+
+
+def given(latents: Latents) -> Choice:
+    """Return the choice of these values."""
+    return lambda i, _: latents[i]
+
+
+def straight_through(choose: Choice) -> Choice:
+    """Return a choice of the same values, whose gradient is that of the units' means σ(a) (Raiko et al., 2014)."""
+
+    def chosen(i: int, logits: Float[Array, "... B n"]) -> Float[Array, "K B n"]:
+        mean = jax.nn.sigmoid(logits)
+        return choose(i, logits) + (mean - stop_gradient(mean))
+
+    return chosen
+
+
 class Proposal(eqx.Module):
-    """Q(h | x, c): a distribution over the latents that may look at the observation."""
+    """Q(h | x, c): a chain over the latents that may look at the observation."""
+
+    chain: eqx.AbstractVar[Chain]
+    is_upward: ClassVar[bool]  # whether the chain begins with the layer next to the observation
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
-        """Latents, deepest layer first, for each of the sample numbers, and log Q of them."""
-
-    @abc.abstractmethod
-    def log_prob(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
-        """log Q(h | x, c) of given latents, deepest layer first."""
+    def inputs(self, batch: Batch) -> tuple[Float[Array, "B _"], Float[Array, "B _"] | None]:
+        """Return the source and the side of the chain."""
 
 
 class SigmoidBeliefNetwork(eqx.Module):
@@ -109,43 +125,65 @@ class SigmoidBeliefNetwork(eqx.Module):
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
+        return in_slices(lambda numbers: self._record(drawn(key, numbers), batch), num_samples, self.slice_size)
 
-        def weighted(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            latents, log_proposal = self.proposal_sample(key, numbers, batch)
-            # The very same values where the prior is the proposal: their gradients then cancel in log f.
-            log_prior = log_proposal if self.proposal is None else self._log_prior(latents, batch)
-            return self._record(latents, log_prior, log_proposal, batch)
+    def straight_through_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
+        """Return `importance_samples` whose latents carry the gradient of their means."""
 
-        return in_slices(weighted, num_samples, self.slice_size)
+        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
+            return self._record(straight_through(drawn(key, numbers)), batch, attached=True)
+
+        return in_slices(record, num_samples, self.slice_size)
+
+    def layered_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
+        """Return `importance_samples` with their layers one by one: all K at once, not in slices."""
+        if self.slice_size is not None and self.slice_size < num_samples:
+            raise UsageError(
+                "Slices of samples cannot be had with an estimator that looks at single layers: it works on all K "
+                "samples at once. Leave the slice size out, or use an estimator such as VIMCO."
+            )
+        return self._layered_record(drawn(key, jnp.arange(num_samples)), batch)
+
+    def layered_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
+        """Return what `layered_samples` would make of given latents (deepest layer first)."""
+        return self._layered_record(given(self.deepest_first(latents)), batch)
 
     def proposal_sample(
         self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
     ) -> tuple[Latents, Float[Array, "K B"]]:
         """Latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q of them."""
-        if self.proposal is None:
-            return self.prior.sample(key, numbers, self.centre_context(batch.context))
-        return self.proposal.sample(key, numbers, batch)
+        latents, logits = self.walk(drawn(key, numbers), batch)
+        return self.deepest_first(latents), log_bernoulli_of_layers(latents, logits)
 
     def weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """The importance samples that given latents (deepest layer first) would make."""
-        log_prior = self._log_prior(latents, batch)
-        log_proposal = log_prior if self.proposal is None else self.proposal.log_prob(latents, batch)
-        return self._record(latents, log_prior, log_proposal, batch)
+        return self._record(given(self.deepest_first(latents)), batch)
+
+    def straight_through_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
+        """Return what `straight_through_samples` would make of given latents (deepest layer first)."""
+        return self._record(straight_through(given(self.deepest_first(latents))), batch, attached=True)
+
+    def walk(self, choose: Choice, batch: Batch) -> tuple[Latents, Logits]:
+        """Return the values that `choose` gives each layer of the proposal, and their logits, in order of sampling."""
+        if self.proposal is None:
+            return self.prior.walk(choose, self.centre_context(batch.context))
+        return self.proposal.chain.walk(choose, *self.proposal.inputs(batch))
+
+    def deepest_first(self, latents: Latents) -> Latents:
+        """Return the latents from the proposal's order to the model's; the other way round it is the same."""
+        return latents[::-1] if self.proposal is not None and self.proposal.is_upward else latents
 
     def sample(self, key: PRNGKeyArray, context: Float[Array, "B C"]) -> tuple[Latents, Float[Array, "1 B D"]]:
         """One draw (h, x) ~ P(x, h | c) for each context: latents, deepest layer first, and observations."""
         key_of_latents, key_of_observation = jax.random.split(key)
         one = jnp.arange(1)
-        latents, _ = self.prior.sample(key_of_latents, one, self.centre_context(context))
+        latents, _ = self.prior.walk(drawn(key_of_latents, one), self.centre_context(context))
         return latents, sample_bernoulli(key_of_observation, one, self.observation_logits(latents))
 
     def log_proposal_of_dreams(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "B"]:
         """log Q(h | x, c) at one dream (x, h) ~ P(x, h | c) for each context of the batch (Eq. 12)."""
         latents, observation = self.sample(key, batch.context)
-        dream = Batch(observation[0], batch.context)
-        if self.proposal is None:
-            return self._log_prior(latents, dream)[0]
-        return self.proposal.log_prob(latents, dream)[0]
+        return self.weighted(latents, Batch(observation[0], batch.context)).log_proposal[0]
 
     def observation_logits(self, latents: Latents) -> Float[Array, "K B D"]:
         """The logits of P(x | h^L)."""
@@ -156,15 +194,34 @@ class SigmoidBeliefNetwork(eqx.Module):
         return jax.nn.sigmoid(self.observation_logits(latents))
 
     def _log_prior(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
-        return self.prior.log_prob(latents, self.centre_context(batch.context))
+        _, logits = self.prior.walk(given(latents), self.centre_context(batch.context))
+        return log_bernoulli_of_layers(latents, logits)
 
-    def _record(
-        self, latents: Latents, log_prior: Float[Array, "K B"], log_proposal: Float[Array, "K B"], batch: Batch
-    ) -> ImportanceSamples:
+    def _record(self, choose: Choice, batch: Batch, attached: bool = False) -> ImportanceSamples:
+        in_order, logits = self.walk(choose, batch)
+        latents = self.deepest_first(in_order)
+        if attached and self.proposal is None:  # log f is log P(x | h, c): what log P(h | c) would get cancels
+            in_order, logits = stop_gradient((in_order, logits))
+        log_proposal = log_bernoulli_of_layers(in_order, logits)
+        # The very same values where the prior is the proposal: their gradients then cancel in log f.
+        log_prior = log_proposal if self.proposal is None else self._log_prior(latents, batch)
         log_likelihood = log_bernoulli(batch.observation, self.observation_logits(latents))
         return ImportanceSamples(
             with_stored_gradient(log_prior + log_likelihood),
             with_stored_gradient(log_proposal),
+            latents_attached=attached,
+            proposal_is_prior=self.proposal is None,
+        )
+
+    def _layered_record(self, choose: Choice, batch: Batch) -> ImportanceSamples:
+        chain = LayersOfSBN(self, batch)
+        latents, logits = chain.walk(choose)
+        log_proposals, log_weights = chain.log_proposals(latents, logits), chain.log_weights(latents, logits)
+        log_proposal = sum(log_proposals[1:], start=log_proposals[0])
+        return ImportanceSamples(
+            sum(log_weights, start=log_proposal),
+            log_proposal,
+            layers=Layers(latents, logits, log_proposals, log_weights, chain),
             proposal_is_prior=self.proposal is None,
         )
 

@@ -1,15 +1,15 @@
 """The structured-prediction model P(x, h | c): its prior, or a learned proposal, runs from the context to x."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.data import halves
 from vimco.models.family import MODELS
 from vimco.models.layers import BernoulliLayer
 from vimco.models.pictures import completions
-from vimco.models.sbn import Chain, Latents, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork, with_data_bias
 from vimco.parameters import Centre
 from vimco.samples import Batch
 
@@ -21,17 +21,11 @@ class DownwardProposal(Proposal):
     centre_context: Centre
     centre_observation: Centre
 
-    def sample(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
-        """Latents, deepest layer first, and log Q."""
-        return self.chain.sample(
-            key, numbers, self.centre_context(batch.context), self.centre_observation(batch.observation)
-        )
+    is_upward: ClassVar[bool] = False
 
-    def log_prob(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
-        """log Q(h | x, c) of given latents, deepest layer first."""
-        return self.chain.log_prob(
-            latents, self.centre_context(batch.context), self.centre_observation(batch.observation)
-        )
+    def inputs(self, batch: Batch) -> tuple[Float[Array, "B C"], Float[Array, "B D"]]:
+        """Return c − c̄ and x − x̄."""
+        return self.centre_context(batch.context), self.centre_observation(batch.observation)
 
 
 def structured_sbn(

@@ -73,9 +73,10 @@ def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
-    """log Π_i Bernoulli(v_i; σ(a_i)), over the last axis.
+    """log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
 
-    `value` is data or a sample: it gets no gradient. That of the logits is v − σ(a).
+    The gradient of the logits is v − σ(a). That of the values is a, and costs nothing where nobody asks for it; values
+    between 0 and 1 (means, relaxed samples) are taken as the formula stands.
     """
     return log_bernoulli_of_layers((value,), (logits,))
 
@@ -86,8 +87,7 @@ def log_bernoulli_of_layers(
 ) -> Float[Array, "*B"]:
     """The sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all their units.
 
-    Values get no gradient. In float32 the absolute error is up to 2⁻²⁴ for each unit: it is factors 1 + e that are
-    multiplied.
+    In float32 the absolute error is up to 2⁻²⁴ for each unit: it is factors 1 + e that are multiplied.
     """
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
     linear: dict[int, list[Array]] = {}  # by the width of slices
@@ -142,18 +142,24 @@ def _product_of_one_plus(terms: Sequence[Float[Array, "..."]]) -> Float[Array, "
     return product
 
 
-def _forward(values: tuple[Array, ...], logits: tuple[Array, ...]) -> tuple[Array, tuple]:
-    return log_bernoulli_of_layers(values, logits), (values, logits)
+def _forward(values: tuple, logits: tuple) -> tuple[Array, tuple]:
+    """Return the sum and what the backward pass needs; each input comes with whether it is differentiated."""
+    v, a = (tuple(primal.value for primal in primals) for primals in (values, logits))
+    # None is a tree without leaves: whether a layer's values get a gradient is known when the program is compiled.
+    asked = tuple(() if primal.perturbed else None for primal in values)
+    return log_bernoulli_of_layers(v, a), (v, a, asked)
 
 
-def _backward(saved: tuple, cotangent: Array) -> tuple[None, tuple[Array, ...]]:
-    def gradient(value: Array, a: Array) -> Array:
-        residual = cotangent[..., None] * (value - jax.nn.sigmoid(a))
-        # Logits that several samples share get the sum over them: the transpose of broadcasting.
-        _, transposed = jax.vjp(lambda a: jnp.broadcast_to(a, residual.shape), a)
-        return transposed(residual)[0]
+def _backward(saved: tuple, cotangent: Array) -> tuple[tuple[Array | None, ...], tuple[Array, ...]]:
+    def gradient(primal: Array, derivative: Array) -> Array:
+        full = cotangent[..., None] * derivative
+        # What several samples share gets the sum over them: the transpose of broadcasting.
+        _, transposed = jax.vjp(lambda array: jnp.broadcast_to(array, full.shape), primal)
+        return transposed(full)[0]
 
-    return None, tuple(gradient(value, a) for value, a in zip(*saved, strict=True))
+    values, logits, asked = saved
+    of_values = tuple(None if no is None else gradient(v, a) for v, a, no in zip(values, logits, asked, strict=True))
+    return of_values, tuple(gradient(a, v - jax.nn.sigmoid(a)) for v, a in zip(values, logits, strict=True))
 
 
-log_bernoulli_of_layers.defvjp(_forward, _backward)
+log_bernoulli_of_layers.defvjp(_forward, _backward, symbolic_zeros=True)

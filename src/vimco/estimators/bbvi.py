@@ -1,0 +1,101 @@
+"""Black-box variational inference (Ranganath, Gerrish & Blei, 2014): the ELBO from S = K draws."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import ESTIMATORS, Estimator
+from vimco.estimators.layered import layered_estimate, layers_of, local_log_weights, model_term, scores_of_layers
+from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+
+LEAST_SAME_SAMPLES = 50  # below it the bias of the same-sample control variate is above 0.2 % of the gradient
+
+ControlVariate = Literal["layer", "unit", "same-samples", "none"]
+
+
+class BBVI(Estimator):
+    """1/S Σ_k [f_i(h^k) − a] ∇ log Q(h_i^k | ...), where f_i is the part of log f that layer i can change.
+
+    `control_variate` says what a is:
+
+    - layer: the mean of f_i over the other draws (S ≥ 2). Exactly unbiased;
+    - unit: one for each unit's logit d, Σ f_i s_d² / Σ s_d² over the other draws, with s_d = h_d − σ(a_d), the
+      optimum E[f s²] / E[s²] estimated leave-one-out (S ≥ 2). Exactly unbiased;
+    - same-samples: Cov(f s_d, s_d) / Var(s_d) from all S draws, as it is usually written. The draw that it is
+      subtracted from is among them, which is a bias: larger than the gradient at S = 2. Refused below S = 50;
+    - none: a = 0.
+
+    The objective is the ELBO, whatever S is. The model follows 1/S Σ_k ∇ log P(x, h^k).
+    """
+
+    ascends: ClassVar[str] = "the ELBO"
+
+    control_variate: ControlVariate = eqx.field(static=True, default="layer")
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate."""
+        del batch
+        K, layers = samples.num_samples, layers_of(samples)
+        if self.control_variate in ("layer", "unit") and K < 2:
+            raise UsageError(
+                "The control variate of BBVI is estimated from the other draws, so it needs K >= 2; got K = 1. "
+                "Use more draws, control-variate=none, or NVIL with local signals."
+            )
+        if self.control_variate == "same-samples" and K < LEAST_SAME_SAMPLES:
+            raise UsageError(
+                "A control variate from the very draws that it is subtracted from is a bias, larger than the gradient "
+                f"at two draws: it needs K >= {LEAST_SAME_SAMPLES}; got K = {K}. Use control-variate=layer, which has "
+                "none."
+            )
+        local = local_log_weights(layers)
+        if self.control_variate == "none":
+            return layered_estimate(scores_of_layers(local / K, layers) + model_term(samples), samples, local)
+        if self.control_variate == "layer":
+            signals = (local - jnp.mean(local, axis=1, keepdims=True)) * (K / (K - 1))
+            return layered_estimate(scores_of_layers(signals / K, layers) + model_term(samples), samples, signals)
+        surrogate, of_layers = model_term(samples), []
+        of_unit = leave_one_out if self.control_variate == "unit" else same_samples
+        for f, value, logits in zip(local, layers.latents, layers.logits, strict=True):
+            score = value - jax.nn.sigmoid(stop_gradient(logits))
+            signal = f[..., None] - of_unit(f[..., None], score)
+            # ∂/∂a_d of the sum over k is what each logit's own gradient is made of: signal · s.
+            surrogate = surrogate + jnp.mean(jnp.sum(stop_gradient(signal * score) * logits, axis=-1), axis=0)
+            of_layers.append(jnp.sqrt(jnp.mean(signal**2, axis=-1)))
+        return layered_estimate(surrogate, samples, jnp.stack(of_layers))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The layers one by one."""
+        return (BinaryLayers(),)
+
+
+@ESTIMATORS.register("bbvi", "BBVI")
+def _bbvi(
+    _key: Any,
+    _mean: Any,
+    *,
+    control_variate: Annotated[ControlVariate, "What is subtracted: one value a layer or unit, or nothing."] = "layer",
+) -> BBVI:
+    """Black-box variational inference: the ELBO from K draws, a signal for each layer (Ranganath et al., 2014)."""
+    return BBVI(control_variate)
+
+
+def leave_one_out(f: Float[Array, "K B 1"], score: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
+    """Return Σ_{j≠k} f_j s_j² / Σ_{j≠k} s_j² for every draw k; 0 where no other score moves."""
+    squares = score**2
+    above, below = (jnp.sum(terms, axis=0) - terms for terms in (f * squares, squares))
+    return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
+
+
+def same_samples(f: Float[Array, "K B 1"], score: Float[Array, "K B n"]) -> Float[Array, "1 B n"]:
+    """Return Cov(f s, s) / Var(s) over all draws; 0 where all scores are the same, but for rounding."""
+    centred = score - jnp.mean(score, axis=0)
+    variance = jnp.sum(centred**2, axis=0, keepdims=True)
+    covariance = jnp.sum(f * score * centred, axis=0, keepdims=True)
+    varies = variance > jnp.finfo(score.dtype).eps * jnp.sum(score**2, axis=0, keepdims=True)
+    return jnp.where(varies, covariance / jnp.where(varies, variance, 1.0), 0.0)

@@ -1,0 +1,102 @@
+"""What estimators share that look at the layers of a binary proposal one by one."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from vimco.errors import UsageError
+from vimco.estimators.baselines import BaselineNetwork, RunningMoments
+from vimco.samples import Batch, Estimate, ImportanceSamples, Layers
+
+
+def layers_of(samples: ImportanceSamples) -> Layers:
+    """Return the layers of samples that have them."""
+    if samples.layers is None:
+        raise UsageError(
+            "This estimator looks at the layers of a binary proposal one by one: draw its samples with a model's "
+            "`layered_samples`, or use VIMCO, which needs log P and log Q alone."
+        )
+    return samples.layers
+
+
+def local_log_weights(layers: Layers) -> Float[Array, "n K B"]:
+    """Return the part of log f that layer i can change: the terms of this layer and of those sampled after it."""
+    terms = stop_gradient(jnp.stack(layers.log_weights))
+    return jnp.cumsum(terms[::-1], axis=0)[::-1]
+
+
+def model_term(samples: ImportanceSamples) -> Float[Array, "B"]:
+    """Return 1/K Σ_k log P(x, h^k), or log P(x | h^k) where the prior is the proposal: the ELBO's gradient for P.
+
+    What is left out, the gradient of log Q at its own samples, has mean zero.
+    """
+    return jnp.mean(samples.log_weights if samples.proposal_is_prior else samples.log_joint, axis=0)
+
+
+def scores_of_layers(coefficients: Float[Array, "n K B"], layers: Layers) -> Float[Array, "B"]:
+    """Return Σ_i Σ_k stop(c_ik) log Q(h_i^k | layers sampled before it)."""
+    return jnp.sum(stop_gradient(coefficients) * jnp.stack(layers.log_proposals), axis=(0, 1))
+
+
+def layered_estimate(
+    surrogate: Float[Array, "B"],
+    samples: ImportanceSamples,
+    signals: Float[Array, "n K B"],
+    residual: Float[Array, "n K B"] | None = None,
+) -> Estimate:
+    """Return the estimate. Its learning signal is the root mean square over layers."""
+    log_weights = stop_gradient(samples.log_weights)
+    signal = jnp.sqrt(jnp.mean(stop_gradient(signals) ** 2, axis=0))
+    return Estimate(surrogate, log_weights, signal, None if residual is None else stop_gradient(residual))
+
+
+class LayerBaselines(eqx.Module):
+    """For each layer a constant c_i, the running mean of what it is subtracted from, and a network's b_i(x).
+
+    They take the number of layers from the first estimate that they see, which a training loop does not learn from.
+    Before it one constant and one network serve all layers.
+    """
+
+    network: BaselineNetwork | None = None
+    moments: RunningMoments = eqx.field(default_factory=RunningMoments)
+    normalised: bool = eqx.field(static=True, default=False)
+
+    def __call__(
+        self, signals: Float[Array, "n K B"], batch: Batch | None
+    ) -> tuple[Float[Array, "n K B"], Float[Array, "n K B"], Float[Array, "_ 1 1"]]:
+        """Return signals without their baselines; the residuals, without b_i(x) alone; and what to divide them by.
+
+        Gradients flow into the network through both.
+        """
+        residual = signals
+        if self.network is not None:
+            prediction = jnp.moveaxis(self.network(batch), -1, 0) if self._is_grown else self.network(batch)[None]
+            residual = signals - prediction[:, None]
+        mean, variance = (jnp.reshape(m, (-1, 1, 1)) for m in (self.moments.mean, self.moments.variance))
+        scale = jnp.maximum(1.0, jnp.sqrt(variance)) if self.normalised else jnp.ones_like(variance)
+        return residual - mean, residual, scale
+
+    def lesson(self, centred: Float[Array, "n K B"]) -> Float[Array, "B"] | float:
+        """Return what the network ascends: minus the squares of what it leaves over."""
+        return 0.0 if self.network is None else -jnp.sum(jnp.mean(centred**2, axis=1), axis=0)
+
+    def updated(self, residual: Float[Array, "n K B"]) -> "LayerBaselines":
+        """Return the baselines whose moments have seen these residuals."""
+        grown = self if self._is_grown else self._grown(residual.shape[0])
+        moments = eqx.filter_vmap(lambda moments, values: moments.updated(values))(grown.moments, residual)
+        return eqx.tree_at(lambda b: b.moments, grown, moments)
+
+    @property
+    def _is_grown(self) -> bool:
+        return self.moments.mean.ndim == 1
+
+    def _grown(self, n: int) -> "LayerBaselines":
+        """Return the baselines with an entry for each of n layers, all of the values that they have now."""
+        moments = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], n, axis=0), self.moments)
+        grown = eqx.tree_at(lambda b: b.moments, self, moments)
+        if self.network is None:
+            return grown
+        weight = jnp.repeat(self.network.output_weight[:, None], n, axis=1)
+        return eqx.tree_at(lambda b: b.network.output_weight, grown, weight)

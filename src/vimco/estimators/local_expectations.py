@@ -1,0 +1,93 @@
+"""Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): every unit by both of its values."""
+
+import math
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
+from vimco.estimators.layered import layered_estimate, layers_of, local_log_weights, model_term
+from vimco.estimators.muprop import Objective
+from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.signals import arithmetic_mean_of_others, geometric_mean_of_others, vimco_signal
+
+
+class LocalExpectations(Estimator):
+    """For each unit the sum over its two values, the other units as they were drawn:
+
+        Σ_v Q(v | h_-d) F(h with h_d = v) ∇ log Q(h_d = v | parents),    Q(v | h_-d) ∝ Q(v | parents) Q(children | v)
+
+    Exactly unbiased. `objective` is what F is: log 1/K Σ f with one sample changed, summed over the K samples (bound),
+    or the part of log f that the layer can change, averaged over them (elbo). From K = 2 on what the other samples
+    expect is subtracted: Eq. 9's baseline, or the mean of the others. It multiplies a sum of mean zero.
+
+    Costs a pass over all units of a child for each unit of a layer; memory does not grow with their number.
+    """
+
+    ascends: ClassVar[str] = "L^K, or the ELBO"
+
+    objective: Objective = eqx.field(static=True, default="bound")
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; any K ≥ 1."""
+        del batch
+        layers, K = layers_of(samples), samples.num_samples
+        log_weights = held_constant(samples.log_weights)
+        chain, logits = stop_gradient((layers.chain, layers.logits))
+        is_bound = self.objective == "bound"
+        local = local_log_weights(layers)
+        surrogate, signals = jnp.zeros(log_weights.shape[1]), []
+        for i, value in enumerate(layers.latents):
+            change, of_later = chain.flips(i, layers.latents, logits)
+            if is_bound:
+                now, flipped = _bounds(log_weights, change)
+            else:
+                baseline = (jnp.sum(local[i], axis=0) - local[i]) / max(K - 1, 1)  # 0 at K = 1
+                now = (local[i] - baseline)[..., None] / K
+                flipped = now + change / K
+            is_one = value == 1
+            of_one, of_zero = jnp.where(is_one, now, flipped), jnp.where(is_one, flipped, now)
+            # log Q(children | 1) − log Q(children | 0)
+            odds = jnp.where(is_one, -of_later, of_later)
+            mean = jax.nn.sigmoid(logits[i])
+            posterior = jax.nn.sigmoid(logits[i] + odds)
+            of_logit = posterior * of_one * (1 - mean) - (1 - posterior) * of_zero * mean
+            surrogate = surrogate + jnp.sum(stop_gradient(of_logit) * layers.logits[i], axis=(0, -1))
+            signals.append(jnp.broadcast_to(now, value.shape)[..., 0])
+        surrogate = surrogate + (weight_term(log_weights, samples) if is_bound else model_term(samples))
+        return layered_estimate(surrogate, samples, jnp.stack(signals))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The layers one by one."""
+        return (BinaryLayers(),)
+
+
+@ESTIMATORS.register("local-expectations", "local expectations")
+def _local_expectations(
+    _key: Any,
+    _mean: Any,
+    *,
+    objective: Annotated[Objective, "Ascend the K-sample bound, or the ELBO by K draws."] = "bound",
+) -> LocalExpectations:
+    """Every unit by both of its values, the others as drawn (Titsias & Lázaro-Gredilla, 2015)."""
+    return LocalExpectations(objective)
+
+
+def _bounds(
+    log_weights: Float[Array, "K B"], change: Float[Array, "K B n"]
+) -> tuple[Float[Array, "K B 1"], Float[Array, "K B n"]]:
+    """Return the bound less Eq. 9's baseline, and the same with sample k changed by the flip of each unit."""
+    K = log_weights.shape[0]
+    if K == 1:
+        now = log_weights[..., None]
+        return now, now + change
+    relative = log_weights - jnp.max(log_weights, axis=0)  # scaling all f alike changes none of the differences
+    others = arithmetic_mean_of_others(relative) + math.log(K - 1)  # log Σ_{j≠k} f_j
+    baseline = jnp.logaddexp(others, geometric_mean_of_others(relative))
+    now = vimco_signal(relative)[..., None]
+    return now, jnp.logaddexp(others[..., None], relative[..., None] + change) - baseline[..., None]

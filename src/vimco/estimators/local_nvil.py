@@ -1,0 +1,55 @@
+"""NVIL with a signal for each layer (Mnih & Gregor, 2014), at K = 1."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import Estimator
+from vimco.estimators.layered import (
+    LayerBaselines,
+    layered_estimate,
+    layers_of,
+    local_log_weights,
+    model_term,
+    scores_of_layers,
+)
+from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+
+
+class LocalNVIL(Estimator):
+    """NVIL whose layers each follow the part of log f that they can change, with baselines of their own. K = 1.
+
+    Layer i, in order of sampling, has the signal f_i − c_i − b_i(x), divided by max(1, √v_i): terms of log f that
+    involve only layers sampled before it have mean zero under its score. With the prior as proposal nothing is
+    gained, since every f_i is log P(x | h). The model follows ∇ log P(x, h).
+
+    Inside the logarithm of K ≥ 2 samples a local weight is a bias: the bound is not a sum over layers.
+    """
+
+    ascends: ClassVar[str] = "L^K"
+
+    baselines: LayerBaselines = eqx.field(default_factory=lambda: LayerBaselines(normalised=True))
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; `batch` is needed with a network."""
+        if samples.num_samples > 1:
+            raise UsageError(
+                f"A signal for each layer goes with K = 1; got K = {samples.num_samples}. The logarithm of a mean over "
+                "samples is not a sum over layers, and local weights inside it are biased: use NVIL without local "
+                "signals, or VIMCO."
+            )
+        layers = layers_of(samples)
+        signals, residual, scale = self.baselines(local_log_weights(layers), batch)
+        surrogate = scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.lesson(signals)
+        return layered_estimate(surrogate, samples, signals, residual)
+
+    def updated(self, estimate: Estimate) -> "LocalNVIL":
+        """Return the estimator whose baselines have seen this estimate."""
+        return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The layers one by one."""
+        return (BinaryLayers(),)

@@ -1,0 +1,254 @@
+"""Estimators that look at the layers of a binary proposal one by one, by enumeration."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from enumeration import SBN_KINDS, binary_configurations, copies, gradients_through_model, sbn_model, sbn_toy
+
+from vimco import VIMCO, BaselineNetwork, SigmoidBeliefNetwork, UsageError
+from vimco.estimators import RunningMoments
+from vimco.estimators.bbvi import BBVI
+from vimco.estimators.layered import LayerBaselines
+from vimco.estimators.local_expectations import LocalExpectations
+from vimco.estimators.local_nvil import LocalNVIL
+from vimco.estimators.muprop import MuProp
+from vimco.models.layered import LayersOfSBN, change_of_children
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def trained(kind: str, normalised: bool = False, variance: float = 1.0) -> LayerBaselines:
+    """Baselines of two layers that have seen something."""
+    width = 3 if kind == "generative" else 5
+    network = BaselineNetwork(jax.random.key(3), jnp.full(width, 0.4), num_hidden=4)
+    network = eqx.tree_at(lambda n: n.output_weight, network, jnp.array([[0.7, -1.0], [-1.1, 0.2], [0.4, 0.6], [2, 1]]))
+    values = (jnp.array([-2.3, -1.1]), jnp.array([81.0, 16.0]) * variance, jnp.array([7, 7], jnp.int32))
+    moments = eqx.tree_at(lambda m: (m.mean, m.variance, m.count), RunningMoments(), values)
+    return LayerBaselines(network, moments, normalised)
+
+
+# By whether they estimate the gradient of the bound or, whatever K is, that of the ELBO.
+OF_BOUND = {
+    "muprop": lambda kind: MuProp(),
+    "muprop-baselines": lambda kind: MuProp(baselines=trained(kind)),
+    "local-expectations": lambda kind: LocalExpectations(),
+}
+OF_ELBO = {
+    "bbvi": lambda kind: BBVI(),
+    "bbvi-unit": lambda kind: BBVI("unit"),
+    "bbvi-none": lambda kind: BBVI("none"),
+    "muprop-elbo": lambda kind: MuProp("elbo"),
+    "muprop-local": lambda kind: MuProp("elbo", local_signals=True, baselines=trained(kind)),
+    "local-expectations-elbo": lambda kind: LocalExpectations("elbo"),
+}
+AT_ONE = {
+    "nvil-local": lambda kind: LocalNVIL(trained(kind)),
+    "muprop": OF_BOUND["muprop"],
+    "muprop-local": OF_ELBO["muprop-local"],
+    "local-expectations": OF_BOUND["local-expectations"],
+}
+# Divided by s = 9 and 4, layer by layer.
+SCALED = {
+    "nvil-local-scaled": lambda kind: LocalNVIL(trained(kind, normalised=True)),
+    "muprop-scaled": lambda kind: MuProp(baselines=trained(kind, normalised=True)),
+}
+SAME_SAMPLES = {"same-samples": lambda kind: _SameSamples("same-samples")}
+AT_THREE = {name: OF_ELBO[name] for name in ("bbvi", "bbvi-unit")} | SAME_SAMPLES
+BY_K = {1: AT_ONE | SCALED, 2: OF_BOUND | OF_ELBO | SAME_SAMPLES, 3: AT_THREE}
+
+
+class _SameSamples(BBVI):
+    """BBVI with the control variate that it refuses, for the size of its bias."""
+
+    def __call__(self, samples, batch=None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vimco.estimators.bbvi.LEAST_SAME_SAMPLES", 2)
+            return super().__call__(samples, batch)
+
+
+@functools.cache
+def gradients(kind: str, K: int) -> dict[str, np.ndarray]:
+    """The estimate of every set of samples, by the estimator's name: (sets, parameters)."""
+    estimators = [make(kind) for make in BY_K[K].values()]
+    rows = gradients_through_model(sbn_toy(kind), estimators, K, SigmoidBeliefNetwork.layered_weighted)
+    return dict(zip(BY_K[K], rows, strict=True))
+
+
+CASES = [(kind, K) for kind in SBN_KINDS for K in (1, 2)] + [("generative", 3)]
+
+
+@pytest.mark.parametrize(("kind", "K"), CASES)
+def test_expected_gradient_is_that_of_the_objective(kind, K):
+    """L^K, or the ELBO, for the parameters of model and proposal at once, to rounding."""
+    toy = sbn_toy(kind)
+    for name in set(BY_K[K]) - set(SCALED) - set(SAME_SAMPLES):
+        exact = toy.exact_gradient(1 if name in OF_ELBO else K)
+        expected = toy.probabilities(K) @ gradients(kind, K)[name]
+        np.testing.assert_allclose(expected, exact, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", SBN_KINDS)
+@pytest.mark.parametrize("name", SCALED)
+def test_normaliser_scales_whole_layers(kind, name):
+    """Layer i of the proposal has 1/s_i of the exact gradient, everything else all of it."""
+    toy = sbn_toy(kind)
+    expected, exact = toy.probabilities(1) @ gradients(kind, 1)[name], toy.exact_gradient(1)
+    trees = [toy.unravel(jnp.asarray(v)) for v in (expected, exact)]
+    chain, exact_chain = (t.prior if toy.proposal_is_prior else t.proposal.chain for t in trees)
+    for scale, layer, right in zip((9, 4), chain.layers, exact_chain.layers, strict=True):
+        for a, e in zip(jax.tree.leaves(layer), jax.tree.leaves(right), strict=True):
+            np.testing.assert_allclose(scale * a, e, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(toy.of_likelihood(expected), toy.of_likelihood(exact), atol=1e-12)
+    if not toy.proposal_is_prior:
+        np.testing.assert_allclose(toy.of_prior(expected), toy.of_prior(exact), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["generative", "structured-learned"])
+def test_three_layers(kind):
+    """Units in the middle have parents and children in both P and Q."""
+    toy = sbn_toy(kind, (1, 1, 1))
+    estimators = [LocalExpectations(), MuProp("elbo", local_signals=True)]
+    for rows in gradients_through_model(toy, estimators, 1, SigmoidBeliefNetwork.layered_weighted):
+        np.testing.assert_allclose(toy.probabilities(1) @ rows, toy.exact_gradient(1), rtol=0, atol=1e-12)
+
+
+def test_what_they_were_made_for():
+    """Exact variances on the generative toy at K = 2."""
+    toy = sbn_toy("generative")
+    probability = toy.probabilities(2)
+    variance = {
+        name: float(probability @ np.sum((rows - probability @ rows) ** 2, axis=1))
+        for name, rows in gradients("generative", 2).items()
+    }
+    plain = variance["bbvi-none"]
+    assert variance["bbvi"] < 0.8 * plain
+    assert variance["bbvi-unit"] < plain
+    assert variance["muprop-elbo"] < plain
+    assert variance["local-expectations-elbo"] < 0.5 * plain
+    assert variance["local-expectations"] < toy.variance(VIMCO(), 2)
+
+
+@pytest.mark.parametrize(("K", "bias"), [(2, 0.7287), (3, 0.0)])
+def test_bias_of_a_control_variate_from_the_same_samples(K, bias):
+    """The reason for its refusal, as a share of the proposal's gradient."""
+    toy = sbn_toy("generative")
+    exact = toy.exact_gradient(1)
+    error = toy.of_proposal(toy.probabilities(K) @ gradients("generative", K)["same-samples"] - exact)
+    assert np.linalg.norm(error) / np.linalg.norm(toy.of_proposal(exact)) == pytest.approx(bias, abs=5e-4)
+
+
+def test_without_the_children_local_expectations_are_biased(monkeypatch):
+    """Q(v | h_-d) knows the units that were sampled after d."""
+    flips = LayersOfSBN.flips
+    monkeypatch.setattr(LayersOfSBN, "flips", lambda *a: (flips(*a)[0], jnp.zeros_like(flips(*a)[1])))
+    toy = sbn_toy("generative")
+    (rows,) = gradients_through_model(toy, [LocalExpectations()], 1, SigmoidBeliefNetwork.layered_weighted)
+    assert np.linalg.norm(toy.probabilities(1) @ rows - toy.exact_gradient(1)) > 1e-3
+
+
+def test_on_the_mean_chain_the_added_term_of_muprop_is_biased():
+    """It must stand on the sampled parents: with the means of the mean chain in its place the mean is another one."""
+    toy = sbn_toy("generative")
+
+    def on_means(model, latents, batch):
+        samples = model.layered_weighted(latents, batch)
+        _, logits = model.walk(lambda i, a: jax.nn.sigmoid(a), batch)
+        return eqx.tree_at(lambda s: s.layers.logits, samples, logits)
+
+    (rows,) = gradients_through_model(toy, [MuProp()], 1, on_means)
+    assert np.linalg.norm(toy.probabilities(1) @ rows - toy.exact_gradient(1)) > 1e-3
+
+
+@pytest.mark.parametrize("kind", SBN_KINDS)
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_flips_are_changes_of_single_units(kind, symmetric):
+    """Against log f and log Q of the flipped latents themselves, for every unit of every layer."""
+    model = sbn_model(kind, (3, 2, 1), symmetric)
+    bits = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 4, 6)).astype(float)
+    latents = model.deepest_first(tuple(jnp.split(bits, (3, 5), axis=-1)))
+    chain = LayersOfSBN(model, copies(sbn_toy(kind).example, 4))
+
+    @jax.jit
+    def totals(latents):
+        _, logits = chain.walk(lambda i, _: latents[i])
+        return jnp.stack(chain.log_weights(latents, logits)).sum(axis=0), jnp.stack(
+            chain.log_proposals(latents, logits)
+        )
+
+    log_f, log_q = totals(latents)
+    _, logits = chain.walk(lambda i, _: latents[i])
+    for i, values in enumerate(latents):
+        change, of_later = chain.flips(i, latents, logits)
+        for unit in range(values.shape[-1]):
+            flipped = values.at[..., unit].set(1 - values[..., unit])
+            after_f, after_q = totals((*latents[:i], flipped, *latents[i + 1 :]))
+            np.testing.assert_allclose(change[..., unit], after_f - log_f, atol=1e-12)
+            np.testing.assert_allclose(of_later[..., unit], (after_q - log_q)[i + 1 :].sum(axis=0), atol=1e-12)
+
+
+def test_flips_come_in_chunks(monkeypatch):
+    """The same numbers, and no array that holds all units of parent and child at once."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    arrays = [jax.random.normal(k, s) for k, s in zip(keys, [(4, 6), (3, 4, 6), (5, 6), (3, 4, 5)], strict=True)]
+    whole = change_of_children(*arrays)
+    monkeypatch.setattr("vimco.models.layered.MOST_FLIPS", 3 * 4 * 6 * 2)
+    np.testing.assert_allclose(change_of_children(*arrays), whole, rtol=1e-12)
+    shapes = str(jax.make_jaxpr(change_of_children)(*arrays))
+    assert "f64[3,4,2,6]" in shapes
+    assert "f64[3,4,5,6]" not in shapes
+
+
+@pytest.mark.parametrize("kind", SBN_KINDS)
+def test_layers_add_up_to_the_samples(kind):
+    model, batch = sbn_model(kind), copies(sbn_toy(kind).example, 3)
+    plain, layered = (f(jax.random.key(2), batch, 4) for f in (model.importance_samples, model.layered_samples))
+    np.testing.assert_allclose(layered.log_joint, plain.log_joint, rtol=1e-12)
+    np.testing.assert_allclose(layered.log_proposal, plain.log_proposal, rtol=1e-12)
+    assert layered.proposal_is_prior == plain.proposal_is_prior
+    with pytest.raises(UsageError, match="Leave the slice size out"):
+        dataclasses.replace(model, slice_size=2).layered_samples(jax.random.key(2), batch, 4)
+
+
+def test_baselines_grow_with_the_first_estimate():
+    """One draw that nobody learns from tells how many layers there are."""
+    toy = sbn_toy("generative")
+    network = BaselineNetwork(jax.random.key(0), jnp.full(3, 0.4), num_hidden=4)
+    batch = copies(toy.example, 8)
+    latents = tuple(map(jnp.asarray, binary_configurations((2, 1))))
+    samples = toy.model.layered_weighted(latents, batch)
+    estimator = LocalNVIL(LayerBaselines(network, normalised=True))
+    estimate = estimator(samples, batch)
+    after = estimator.updated(estimate)
+    assert after.baselines.network.output_weight.shape == (4, 2)
+    local = np.stack([np.asarray(samples.log_weights[0]), np.asarray(samples.layers.log_weights[1][0])])
+    np.testing.assert_allclose(after.baselines.moments.mean, local.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(after.baselines.moments.variance, local.var(axis=1), rtol=1e-12)
+    again = after.updated(after(samples, batch))
+    assert jax.tree.structure(again) == jax.tree.structure(after)
+    gradient = eqx.filter_grad(lambda e: jnp.sum(e(samples, batch).surrogate))(after).baselines.network.output_weight
+    hidden = np.tanh(np.asarray(network.centre(batch.observation)) @ network.hidden_weight)
+    np.testing.assert_allclose(gradient, 2 * hidden.T @ (local - local.mean(axis=1, keepdims=True)).T, atol=1e-11)
+
+
+def test_what_they_refuse():
+    toy = sbn_toy("generative")
+    latents = tuple(jnp.asarray(h[0])[toy.sets(2)] for h in binary_configurations((2, 1)))
+    two = toy.model.layered_weighted(latents, copies(toy.example, 64))
+    one = toy.model.layered_weighted(tuple(h[:1] for h in latents), copies(toy.example, 64))
+    for estimator, samples, message in (
+        (LocalNVIL(), two, "K = 1; got K = 2"),
+        (BBVI(), one, "needs K >= 2"),
+        (BBVI("unit"), one, "needs K >= 2"),
+        (BBVI("same-samples"), two, "K >= 50; got K = 2"),
+        (MuProp(), toy.samples(2), "`layered_samples`"),
+        (LocalExpectations(), toy.samples(2), "`layered_samples`"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            estimator(samples)
+    with pytest.raises(UsageError, match="objective=elbo"):
+        MuProp("bound", local_signals=True)
