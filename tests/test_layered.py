@@ -133,7 +133,7 @@ def test_what_they_were_made_for():
     assert variance["local-expectations"] < toy.variance(VIMCO(), 2)
 
 
-@pytest.mark.parametrize(("K", "bias"), [(2, 0.7287), (3, 0.0)])
+@pytest.mark.parametrize(("K", "bias"), [(2, 0.7287), (3, 0.6966)])
 def test_bias_of_a_control_variate_from_the_same_samples(K, bias):
     """The reason for its refusal, as a share of the proposal's gradient."""
     toy = sbn_toy("generative")
@@ -157,7 +157,7 @@ def test_on_the_mean_chain_the_added_term_of_muprop_is_biased():
 
     def on_means(model, latents, batch):
         samples = model.layered_weighted(latents, batch)
-        _, logits = model.walk(lambda i, a: jax.nn.sigmoid(a), batch)
+        _, logits = model.walk(lambda i, a: jnp.broadcast_to(jax.nn.sigmoid(a), (1, *a.shape[-2:])), batch)
         return eqx.tree_at(lambda s: s.layers.logits, samples, logits)
 
     (rows,) = gradients_through_model(toy, [MuProp()], 1, on_means)

@@ -27,7 +27,7 @@ class BBVI(Estimator):
     - unit: one for each unit's logit d, Σ f_i s_d² / Σ s_d² over the other draws, with s_d = h_d − σ(a_d), the
       optimum E[f s²] / E[s²] estimated leave-one-out (S ≥ 2). Exactly unbiased;
     - same-samples: Cov(f s_d, s_d) / Var(s_d) from all S draws, as it is usually written. The draw that it is
-      subtracted from is among them, which is a bias: larger than the gradient at S = 2. Refused below S = 50;
+      subtracted from is among them, which is a bias: of the gradient's own size at S = 2. Refused below S = 50;
     - none: a = 0.
 
     The objective is the ELBO, whatever S is. The model follows 1/S Σ_k ∇ log P(x, h^k).
@@ -48,9 +48,9 @@ class BBVI(Estimator):
             )
         if self.control_variate == "same-samples" and K < LEAST_SAME_SAMPLES:
             raise UsageError(
-                "A control variate from the very draws that it is subtracted from is a bias, larger than the gradient "
-                f"at two draws: it needs K >= {LEAST_SAME_SAMPLES}; got K = {K}. Use control-variate=layer, which has "
-                "none."
+                "A control variate from the very draws that it is subtracted from is a bias, of the gradient's own "
+                f"size at two draws: it needs K >= {LEAST_SAME_SAMPLES}; got K = {K}. Use "
+                "control-variate=layer, which has none."
             )
         local = local_log_weights(layers)
         if self.control_variate == "none":
