@@ -46,6 +46,7 @@ PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
         ("figure-3", 6, 18),
         ("figure-4", 1, 3),
         ("means", 8, 24),
+        ("related", 36, 108),
         ("samples", 13, 39),
     ],
 )
@@ -60,7 +61,8 @@ def test_runs_keep_to_the_papers_protocol():
             assert (run.data, run.batch_size, run.schedule, run.averaging) == ("binarized-mnist", 24, "constant", None)
             is_structured_nvil = run.task == "structured" and run.estimator == "nvil"
             assert run.learning_rate in ({1e-4, 3e-4, 1e-3} if is_structured_nvil else {3e-4, 1e-3, 3e-3})
-            assert run.layers == ((200, 200) if study.name == "structured-nll" else (200, 200, 200))
+            two = study.name == "structured-nll" or (study.name == "related" and len(run.layers) == 2)
+            assert run.layers == ((200, 200) if two else (200, 200, 200))
             assert variations(run) == {}
     assert {run.num_samples for run in STUDIES["table-1"].runs()} == {1, 2, 5, 10, 50}
     assert {run.num_samples for run in STUDIES["figure-2"].runs()} == {1, 2, 5, 20, 50}
@@ -73,6 +75,7 @@ def test_studies_share_runs():
     assert named("figure-1") == named("table-1")
     assert named("figure-3") < named("table-1")
     assert named("figure-4") < named("figure-2")
+    assert named("related") & named("structured-nll")  # VIMCO with the prior
     assert len(named("means") & named("table-1")) == 6  # VIMCO at K = 5 and 10
 
 
