@@ -26,5 +26,5 @@ def at_every_rate(cells: Iterable[Cell]) -> list[RunConfig]:
     return [
         replace(PAPER, learning_rate=rate, **cell._asdict())
         for cell in cells
-        for rate in (RATES_OF_STRUCTURED_NVIL if cell[::3] == ("structured", "nvil") else RATES)
+        for rate in (RATES_OF_STRUCTURED_NVIL if (cell.task, cell.estimator) == ("structured", "nvil") else RATES)
     ]
