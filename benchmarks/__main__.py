@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks.limits import numpy_products, products, xla_products
 from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
-from benchmarks.subjects import evaluations, updates
+from benchmarks.subjects import evaluations, is_offered, model, updates
 from benchmarks.timing import Timing, alternating
 from vimco.estimators import ESTIMATORS
 from vimco.runs.config import RunConfig
@@ -98,11 +98,10 @@ def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
 
 
 def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
-    """Every estimator that this model can be trained with, beside VIMCO."""
+    """Every estimator that the model offers samples for, beside VIMCO."""
     repeats = repeats_for(K, 24, 200)
-    runs = {
-        name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in ESTIMATORS if name != "tang"
-    }
+    names = [name for name in ESTIMATORS if name != "tang" and is_offered(name, model("generative", 200))]
+    runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in names}
     timings = alternating(runs, rounds)
     shared = {"kind": "estimator", "task": "generative", "K": K}
     return [{**shared, "estimator": name, **beside(timing, timings["vimco"])} for name, timing in timings.items()]

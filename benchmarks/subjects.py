@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,12 @@ def model(task: str, width: int, slice_size: int | None = None) -> vimco.Sigmoid
     if task == "generative":
         return vimco.generative_sbn(key, layers, jnp.full(784, 0.13), slice_size=slice_size)
     return vimco.structured_sbn(key, layers, jnp.full(392, 0.13), jnp.full(392, 0.13), slice_size=slice_size)
+
+
+def is_offered(estimator: str, model: Any) -> bool:
+    """Whether the model offers all that an estimator needs."""
+    needs = vimco.named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5)).needs
+    return all(hasattr(model, need.method) for need in needs)
 
 
 def updates(

@@ -13,10 +13,11 @@ from program import quick_compilation
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS, VIMCO
+from vimco.models.kernels.randomness import fold_in
 from vimco.parameters import partition
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, key_for
-from vimco.samples import Batch
+from vimco.samples import Batch, samples_for
 from vimco.signals import multi_sample_bound
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import updated
@@ -226,8 +227,41 @@ def test_the_loop_does_not_know_the_estimator(name):
         examples = this.examples("train")
         return updated(this.trainer, this.initial_state(), examples, this.trainer.epoch_order(examples, 0))
 
+    model = eqx.filter_eval_shape(this.model)
+    if not all(hasattr(model, need.method) for need in this.estimator().needs):  # binary latents: not reparameterised
+        with pytest.raises(UsageError, match="and the model offers none"):
+            eqx.filter_eval_shape(rehearsal)
+        return
     state = eqx.filter_eval_shape(rehearsal)
     assert state.update.shape == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("annealed", "updates=40"), ("renyi-warmup", "updates=40"), ("rloo", "")]
+)
+def test_the_bound_is_logged_beside_another_objective(name, options):
+    """The bound is that of the model with all K samples; while a warm-up lasts the objective is another number."""
+    this = experiment(estimator=name, estimator_options=(options,) if options else (), averaging=None)
+    trainer, examples = this.trainer, this.examples("train")
+    order = trainer.epoch_order(examples, 0)
+    state = trainer.advanced(this.initial_state(), examples, order, 1)
+    first = state.totals.means()
+    batch = examples.batch(order[: trainer.batch_size], jnp.result_type(float))
+    keys = jax.tree.map(lambda key: fold_in(key, jnp.int32(1)), trainer.keys)
+    samples = eqx.filter_jit(samples_for)(this.model(), (), keys, batch, trainer.num_samples)
+    assert first["train_bound"] == pytest.approx(float(jnp.mean(multi_sample_bound(samples.log_weights))), rel=1e-5)
+    assert abs(first["train_objective"] - first["train_bound"]) > 0.1
+    if name == "rloo":
+        assert first["train_objective"] == pytest.approx(float(jnp.mean(samples.log_weights)), rel=1e-5)
+        return
+    state = eqx.tree_at(lambda s: s.estimator.count, state, jnp.int32(100))
+    state = eqx.tree_at(lambda s: s.totals, state, jax.tree.map(jnp.zeros_like, state.totals))
+    last = trainer.advanced(state, examples, order, 1).totals.means()
+    assert last["train_objective"] == pytest.approx(last["train_bound"], rel=1e-6)
+
+
+def test_vimco_logs_no_second_objective():
+    assert eqx.filter_eval_shape(experiment(averaging=None).initial_state).totals.objective is None
 
 
 def test_a_batch_larger_than_the_data_is_refused():

@@ -13,7 +13,7 @@ and log f is not one. A scale that the user puts around sites of the model raise
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from array_api_compat import array_namespace
@@ -63,21 +63,25 @@ def own_scale(scale: AnyArray | float | None, plates: Iterable[Plate]) -> AnyArr
     return scale / subsampling
 
 
-def check_estimator(estimator: Estimator, instead: str) -> None:
-    """Refuses the estimators that need more than one set of samples; `instead` says what to use."""
+def check_estimator(estimator: Estimator, instead: str, given: Collection[str] = ("latents_attached",)) -> None:
+    """Refuse the estimators that need more than one set of samples; `instead` says what to use.
+
+    `given` names the fields of the samples that are there, or that the program itself decides about.
+    """
     if type(estimator).updated is not Estimator.updated:
         raise UsageError(
-            f"{type(estimator).__name__} carries a learned baseline from update to update, and there is no place "
-            f"for it here: {instead}"
+            f"{type(estimator).__name__} carries state (a learned baseline, a schedule) from update to update, and "
+            f"there is no place for it here: {instead}"
         )
     if Dreams() in estimator.needs:
         raise UsageError(
             "The sleep update of RWS learns from dreams, and an observed program cannot dream its own data: use the "
             "wake update, RWS()."
         )
-    if estimator.needs:
+    missing = [need.what for need in estimator.needs if need.field not in given]
+    if missing:
         raise UsageError(
-            f"{type(estimator).__name__} needs {estimator.needs[0].what}, which a program here does not offer: use an "
+            f"{type(estimator).__name__} needs {missing[0]}, which a program here does not offer: use an "
             "estimator that needs the weighted samples alone, such as VIMCO."
         )
 
@@ -121,6 +125,7 @@ def importance_samples(
         log_joint,
         log_proposal,
         log_score=None if none_is_reparameterised else log_score,
+        latents_attached=bool(drawn) and all(site.log_score is None for site in drawn),
         proposal_is_prior=len(drawn) > len(guide),
     )
 

@@ -22,38 +22,71 @@ except ModuleNotFoundError as error:
 
 from vimco.bridges import check_estimator
 from vimco.errors import UsageError
-from vimco.estimators import RWS, VIMCO, Estimator, Naive
+from vimco.estimators import (
+    OVIS,
+    RLOO,
+    RWS,
+    STL,
+    TVO,
+    VIMCO,
+    AsymptoticOVIS,
+    DReG,
+    Estimator,
+    Naive,
+    Pathwise,
+    RenyiVIMCO,
+    RWSDReG,
+    SubsetAverage,
+)
 from vimco.estimators.baselines import moments_after
 from vimco.estimators.learned_vimco import learned_estimate
 from vimco.estimators.nvil import nvil_estimate
 from vimco.samples import Estimate, ImportanceSamples
 from vimco.signals import (
+    ScaledMean,
     arithmetic_mean_of_others,
     effective_sample_size,
     geometric_mean_of_others,
+    jackknife_bound,
     left_out,
     multi_sample_bound,
     naive_signal,
     normalized_weights,
+    ovis_signal,
+    renyi_bound,
     vimco_signal,
 )
 
 __all__ = [
     "NVIL",
+    "OVIS",
+    "RLOO",
     "RWS",
+    "STL",
+    "TVO",
     "VIMCO",
+    "AsymptoticOVIS",
     "BaselineNetwork",
+    "DReG",
     "LearnedVIMCO",
     "Naive",
+    "Pathwise",
+    "RWSDReG",
+    "RenyiVIMCO",
     "RunningMoments",
+    "ScaledMean",
+    "SubsetAverage",
     "arithmetic_mean_of_others",
     "effective_sample_size",
     "estimate",
     "geometric_mean_of_others",
+    "jackknife_bound",
     "left_out",
     "multi_sample_bound",
     "naive_signal",
     "normalized_weights",
+    "ovis_signal",
+    "renyi_bound",
     "surrogate",
     "vimco_signal",
 ]
@@ -63,17 +96,17 @@ def surrogate(
     log_joint: Tensor,
     log_proposal: Tensor,
     estimator: Estimator = VIMCO(),  # noqa: B008  an immutable record without state
-    *,
-    log_score: Tensor | None = None,
+    **fields: Any,
 ) -> Float[Tensor, "*B"]:
     """The function whose gradient estimates ∇L^K, per example (Eq. 10 with the default estimator): maximise its mean.
 
     `log_joint` is log P(x, h^k) and `log_proposal` log Q(h^k | x), both of shape (K, *B); the surrogate has shape (*B).
     Gradients must flow through both log-probabilities into the parameters; draw discrete latents without a gradient.
     Where some latents are reparameterised, let the gradient flow through them, and let `log_score` be log Q of the
-    others. The value of a surrogate means nothing: report the bound, `estimate(...).bound`.
+    others. The value of a surrogate means nothing: report the bound, `estimate(...).bound`. `fields` are those of
+    `estimate`.
     """
-    return estimate(log_joint, log_proposal, estimator, log_score=log_score).surrogate
+    return estimate(log_joint, log_proposal, estimator, **fields).surrogate
 
 
 def estimate(
@@ -82,10 +115,30 @@ def estimate(
     estimator: Estimator = VIMCO(),  # noqa: B008  an immutable record without state
     *,
     log_score: Tensor | None = None,
+    auxiliary_log_weights: Tensor | None = None,
+    frozen_log_weights: Tensor | None = None,
+    latents_attached: bool = False,
+    proposal_is_prior: bool = False,
 ) -> Estimate:
-    """As `surrogate`, with all there is to log: surrogate, bound, learning signal and effective sample size."""
-    check_estimator(estimator, instead="in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO.")
-    return estimator(_samples(log_joint, log_proposal, log_score))
+    """As `surrogate`, with all there is to log: surrogate, bound, learning signal and effective sample size.
+
+    What some estimators need beyond log-probabilities: `auxiliary_log_weights` (S, *B), log f of S more draws, for
+    OVIS; `latents_attached`, every latent is reparameterised, for `Pathwise`; `frozen_log_weights`, log f with
+    its parameters detached, beside a `log_joint` of detached latents, for `DReG`, `STL` and `RWSDReG`.
+    """
+    more: dict[str, Any] = {
+        "auxiliary_log_weights": auxiliary_log_weights,
+        "frozen_log_weights": frozen_log_weights,
+        "latents_attached": latents_attached,
+        "proposal_is_prior": proposal_is_prior,
+    }
+    instead = (
+        "in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO, and for a warm-up of the order "
+        "make RenyiVIMCO(order) anew."
+    )
+    given = [name for name, value in more.items() if value is not None and value is not False]
+    check_estimator(estimator, instead, given)
+    return estimator(dataclasses.replace(_samples(log_joint, log_proposal, log_score), **more))
 
 
 def _samples(log_joint: Tensor, log_proposal: Tensor, log_score: Tensor | None) -> ImportanceSamples:

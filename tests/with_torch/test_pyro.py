@@ -502,7 +502,7 @@ def test_the_samples_plate_is_not_offered_as_a_plate_of_examples():
 @pytest.mark.parametrize(
     ("estimator", "K", "sentence"),
     [
-        (vimco.NVIL(), 2, "NVIL carries a learned baseline.*TraceGraph_ELBO"),
+        (vimco.NVIL(), 2, r"NVIL carries state \(a learned baseline, .*TraceGraph_ELBO"),
         (vimco.RWS(sleep=True), 2, "an observed program cannot dream"),
         (vimco.VIMCO(), 0, "at least one sample"),
     ],

@@ -38,8 +38,22 @@ UNBIASED = {
     "vimco": vimco.VIMCO(),
     "vimco-arithmetic": vimco.VIMCO(signals.arithmetic_mean_of_others),
     "vimco-leave-one-out": vimco.VIMCO(signals.left_out),
+    "vimco-scaled": vimco.VIMCO(vimco.ScaledMean(0.3)),
+    "ovis-asymptotic": vimco.AsymptoticOVIS(0.0),
 }
-ESTIMATORS = {**UNBIASED, "rws": vimco.RWS()}
+OTHER_OBJECTIVES = {
+    "renyi": vimco.RenyiVIMCO(0.4),
+    "ovis-one": vimco.AsymptoticOVIS(1.0),
+    "rloo": vimco.RLOO(),
+    "vimco-subsets": vimco.SubsetAverage(vimco.VIMCO(), 2, 2),
+}
+ESTIMATORS = {
+    **UNBIASED,
+    **OTHER_OBJECTIVES,
+    "rws": vimco.RWS(),
+    "rws-centred": vimco.RWS(centred=True),
+    "tvo": vimco.TVO((0.0, 0.1, 0.5)),
+}
 SIGNALS = [
     signals.multi_sample_bound,
     signals.normalized_weights,
@@ -49,6 +63,26 @@ SIGNALS = [
     signals.geometric_mean_of_others,
     signals.arithmetic_mean_of_others,
     signals.left_out,
+    signals.rloo_signal,
+    signals.jackknife_bound,
+]
+
+
+def with_options(signal, **options):
+    """The signal with some of its options."""
+
+    def named(log_weights):
+        return signal(log_weights, **options)
+
+    named.__name__ = signal.__name__
+    return named
+
+
+SIGNALS += [
+    with_options(signals.renyi_bound, order=0.4),
+    with_options(signals.asymptotic_ovis_signal, gamma=0.7),
+    with_options(signals.wake_weights, centred=True),
+    with_options(signals.thermodynamic_bound, partition=(0.0, 0.3)),
 ]
 PRECISIONS = {"float32": 2e-5, "float64": 1e-12}
 
@@ -76,7 +110,8 @@ def test_signals_give_the_same_numbers_as_on_jax(float64, signal, shape, dtype):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize(
-    ("name", "with_score"), [*((name, False) for name in ESTIMATORS), *((name, True) for name in UNBIASED)]
+    ("name", "with_score"),
+    [*((name, False) for name in ESTIMATORS), *((name, True) for name in (*UNBIASED, *OTHER_OBJECTIVES))],
 )
 def test_estimators_give_the_same_numbers_as_on_jax(float64, name, with_score, dtype):
     """Value, bound, signal, effective sample size, and the gradient for each of the inputs."""
@@ -105,6 +140,33 @@ def test_estimators_give_the_same_numbers_as_on_jax(float64, name, with_score, d
         np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
     surrogate = vimco.torch.surrogate(tensors[0], tensors[1], ESTIMATORS[name], **options)
     assert torch.equal(surrogate, ours.surrogate)
+
+
+def test_partition_by_moments_of_tensors(float64):
+    log_weights = np.random.default_rng(0).normal(-80, 3, (6, 4))
+    ours = signals.moment_partition(torch.from_numpy(log_weights), 4)
+    np.testing.assert_allclose(ours, signals.moment_partition(jnp.asarray(log_weights), 4), atol=1e-7)
+
+
+def test_what_some_estimators_need_is_given_by_name():
+    """Auxiliary weights, attached latents, frozen weights: the numbers of the core, and refusals without them."""
+    log_joint, log_proposal, auxiliary = torch.from_numpy(np.random.default_rng(0).normal(-3, 1, (3, 2, 4)))
+    cases = [
+        (vimco.OVIS(2), {"auxiliary_log_weights": auxiliary}),
+        (vimco.Pathwise(), {"latents_attached": True}),
+        (vimco.DReG(), {"frozen_log_weights": log_joint - log_proposal}),
+        (vimco.RWSDReG(), {"frozen_log_weights": log_joint - log_proposal}),
+    ]
+    for estimator, fields in cases:
+        ours = vimco.torch.estimate(log_joint, log_proposal, estimator, **fields)
+        arrays = {name: value if value is True else jnp.asarray(value) for name, value in fields.items()}
+        theirs = estimator(vimco.ImportanceSamples(jnp.asarray(log_joint), jnp.asarray(log_proposal), **arrays))
+        np.testing.assert_allclose(ours.surrogate, theirs.surrogate, rtol=1e-5)
+        with pytest.raises(vimco.UsageError, match=f"{type(estimator).__name__} needs .*, which a program here"):
+            vimco.torch.estimate(log_joint, log_proposal, estimator)
+    for estimator in (vimco.RenyiWarmup(10), vimco.MomentTVO()):
+        with pytest.raises(vimco.UsageError, match=r"carries state .* make RenyiVIMCO\(order\) anew"):
+            vimco.torch.estimate(log_joint, log_proposal, estimator)
 
 
 def toy_samples(params, K):

@@ -1,14 +1,14 @@
 """Likelihood annealing: an objective that is easy at first and that of the model in the end."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant
 from vimco.estimators.renyi import share_of_warmup
 from vimco.samples import Auxiliary, Batch, Estimate, FrozenLogWeights, ImportanceSamples, LogLikelihood, Need
 
@@ -26,7 +26,7 @@ class Annealed(Estimator):
     estimator: Estimator
     updates: int = eqx.field(static=True)
     start: float = eqx.field(static=True)
-    count: Int[Array, ""]  # updates seen
+    count: Int[Array, ""]  # estimates seen; a training loop makes one before its first update
 
     def __init__(self, estimator: Estimator, updates: int, start: float = 0.001):
         """Anneal the likelihood that `estimator` sees."""
@@ -71,3 +71,16 @@ class Annealed(Estimator):
     def needs(self) -> tuple[Need, ...]:
         """The likelihood, which alone is raised to a power, and what the annealed estimator needs."""
         return (LogLikelihood(), *self.estimator.needs)
+
+
+@ESTIMATORS.register("annealed", "annealed")
+def _annealed(
+    key: PRNGKeyArray,
+    mean: Float[Array, "D"],
+    *,
+    estimator: Annotated[str, "The estimator whose likelihood is annealed."] = "vimco",
+    updates: Annotated[int, "Updates until the likelihood has its full power."] = 50_000,
+    start: Annotated[float, "Its power at first."] = 0.001,
+) -> Annealed:
+    """Another estimator, with a likelihood whose power rises to 1."""
+    return Annealed(ESTIMATORS[estimator].build(key, mean), updates, start)

@@ -12,13 +12,13 @@ number of layers if it is the parameters of Q that are held constant, and a late
 the layer after it; with the mean and the scale of each layer held constant in their place, DReG is biased.
 """
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Float
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
 from vimco.samples import AnyArray, Batch, Estimate, FrozenLogWeights, ImportanceSamples, Need
 from vimco.signals import (
     check_order,
@@ -109,3 +109,21 @@ def _frozen_estimate(
         of_latents,
         objective=None if order == 0 else renyi_bound(log_weights, order),
     )
+
+
+@ESTIMATORS.register("dreg", "DReG")
+def _dreg(_key: Any, _mean: Any, *, order: Annotated[float, "Rényi order of the bound."] = 0.0) -> DReG:
+    """The pathwise gradient without the score of Q, doubly reparameterised: unbiased."""
+    return DReG(order)
+
+
+@ESTIMATORS.register("stl", "STL")
+def _stl(_key: Any, _mean: Any, *, biased: Annotated[bool, "Allow K > 1, where it is biased."] = False) -> STL:
+    """The pathwise gradient without the score of Q: unbiased at K = 1."""
+    return STL(biased)
+
+
+@ESTIMATORS.register("rws-dreg", "RWS-DReG")
+def _rws_dreg(_key: Any, _mean: Any) -> RWSDReG:
+    """Reweighted wake-sleep with a doubly reparameterised wake update."""
+    return RWSDReG()

@@ -1,11 +1,11 @@
 """OVIS: optimal control variates for the multi-sample bound (Liévin, Dittadi, Christensen & Winther, 2020)."""
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, estimate_from_signal, held_constant
+from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
 from vimco.estimators.vimco import warn_of_leaving_out
 from vimco.samples import Auxiliary, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import asymptotic_ovis_signal, check_gamma, ovis_signal
@@ -70,3 +70,22 @@ class AsymptoticOVIS(Estimator):
         log_weights = held_constant(samples.log_weights)
         signal = asymptotic_ovis_signal(log_weights, self.gamma)
         return estimate_from_signal(signal, log_weights, samples)
+
+
+@ESTIMATORS.register("ovis", "OVIS")
+def _ovis(
+    _key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the further samples behind the baselines."] = 5
+) -> OVIS:
+    """VIMCO's objective with baselines from S auxiliary samples; each costs a forward pass."""
+    return OVIS(auxiliary)
+
+
+@ESTIMATORS.register("ovis-asymptotic", "OVIS~")
+def _ovis_asymptotic(
+    _key: Any,
+    _mean: Any,
+    *,
+    gamma: Annotated[float, "0 is VIMCO with f̂ = 0, and unbiased; 1 tends to the wake update of RWS."] = 0.0,
+) -> AsymptoticOVIS:
+    """The limit of OVIS for many samples, for a learned proposal."""
+    return AsymptoticOVIS(gamma)

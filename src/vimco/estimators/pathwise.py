@@ -1,9 +1,11 @@
 """The pathwise gradient of the bound, for latents that arrive attached (IWAE; Burda, Grosse & Salakhutdinov, 2015)."""
 
+from typing import Annotated, Any
+
 import equinox as eqx
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, weight_term
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
 from vimco.samples import AttachedLatents, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import (
     check_order,
@@ -47,3 +49,9 @@ class Pathwise(Estimator):
     def needs(self) -> tuple[Need, ...]:
         """Attached latents."""
         return (AttachedLatents(),)
+
+
+@ESTIMATORS.register("pathwise", "pathwise (IWAE)")
+def _pathwise(_key: Any, _mean: Any, *, order: Annotated[float, "Rényi order of the bound."] = 0.0) -> Pathwise:
+    """Gradients through reparameterised latents alone."""
+    return Pathwise(order)

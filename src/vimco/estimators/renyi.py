@@ -1,14 +1,14 @@
 """VIMCO for bounds of Rényi order α, between the multi-sample bound and the ELBO (Li & Turner, 2016)."""
 
 import warnings
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator
+from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.vimco import vimco_estimate
 from vimco.samples import Batch, Estimate, ImportanceSamples
 from vimco.signals import ScaledMean, check_order
@@ -55,7 +55,7 @@ class RenyiWarmup(Estimator):
 
     updates: int = eqx.field(static=True)
     start: float = eqx.field(static=True)  # 1 − α before the first update
-    count: Int[Array, ""]  # updates seen
+    count: Int[Array, ""]  # estimates seen; a training loop makes one before its first update
 
     def __init__(self, updates: int, start: float = 0.01):
         """Set the length of the warm-up, and 1 − α at its beginning."""
@@ -86,3 +86,27 @@ class RenyiWarmup(Estimator):
 def share_of_warmup(count: Int[Array, ""], updates: int) -> Float[Array, ""]:
     """The part of a warm-up that is over, in the precision of the run."""
     return count.astype(jnp.result_type(float)) / updates
+
+
+@ESTIMATORS.register("renyi", "VIMCO, Rényi order")
+def _renyi(
+    _key: Any,
+    _mean: Any,
+    *,
+    order: Annotated[float, "α, from 0 (the multi-sample bound) to below 1 (the ELBO)."] = 0.5,
+    scale: Annotated[float | None, "c in f̂ = c times the mean of the others; none: the one of least variance."] = None,
+) -> RenyiVIMCO:
+    """VIMCO for the bound of Rényi order α."""
+    return RenyiVIMCO(order, scale)
+
+
+@ESTIMATORS.register("renyi-warmup", "VIMCO, Rényi warm-up")
+def _renyi_warmup(
+    _key: Any,
+    _mean: Any,
+    *,
+    updates: Annotated[int, "Updates until the order is 0."] = 25_000,
+    start: Annotated[float, "1 − α at first."] = 0.01,
+) -> RenyiWarmup:
+    """VIMCO whose objective goes from near the ELBO to the multi-sample bound."""
+    return RenyiWarmup(updates, start)

@@ -1,10 +1,10 @@
 """RLOO, the leave-one-out baseline for the variational bound (ELBO); the same vector as VarGrad."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from vimco.estimators.estimator import Estimator, held_constant, score_term, weighted_sum
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weighted_sum
 from vimco.samples import Batch, Estimate, ImportanceSamples
 from vimco.signals import rloo_signal
 
@@ -32,3 +32,9 @@ class RLOO(Estimator):
         surrogate = score_term(score, samples) + weighted_sum(share, samples.log_weights)
         objective = xp.mean(log_weights, axis=0)
         return Estimate(surrogate, log_weights, signal, objective=objective)
+
+
+@ESTIMATORS.register("rloo", "RLOO (ELBO)")
+def _rloo(_key: Any, _mean: Any) -> RLOO:
+    """The ELBO, not the multi-sample bound, with each sample compared with the mean of the others; also VarGrad."""
+    return RLOO()

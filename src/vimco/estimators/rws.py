@@ -1,6 +1,6 @@
 """Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 from array_api_compat import array_namespace
@@ -83,9 +83,14 @@ class RWS(Estimator):
 
 
 @ESTIMATORS.register("rws", "RWS (wake)", line=":")
-def _rws(_key: Any, _mean: Any) -> RWS:
+def _rws(
+    _key: Any,
+    _mean: Any,
+    *,
+    centred: Annotated[bool, "Use w - 1/K in place of w, the normalized weight: the same mean, less variance."] = False,
+) -> RWS:
     """Reweighted wake-sleep: the proposal follows the wake update (Eq. 11)."""
-    return RWS()
+    return RWS(centred=centred)
 
 
 @ESTIMATORS.register("rws-sleep", "RWS (sleep)")
@@ -98,3 +103,17 @@ def _rws_sleep(_key: Any, _mean: Any) -> RWS:
 def _rws_both(_key: Any, _mean: Any) -> RWS:
     """Reweighted wake-sleep: the proposal follows the sum of both updates."""
     return RWS(sleep=True)
+
+
+@ESTIMATORS.register("rws-mixture", "RWS (mixture)")
+def _rws_mixture(
+    _key: Any,
+    _mean: Any,
+    *,
+    share: Annotated[float, "λ, the share of the wake update; 1 − λ is that of the sleep update."] = 0.5,
+    centred: Annotated[bool, "Use w - 1/K in place of w in the wake update."] = False,
+) -> RWS:
+    """Reweighted wake-sleep: the proposal follows λ times the wake and 1 − λ times the sleep update."""
+    if not 0 <= share <= 1:
+        raise UsageError(f"The share of the wake update must lie between 0 and 1; got {share}.")
+    return RWS(share, 1 - share, centred)

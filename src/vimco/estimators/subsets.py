@@ -2,14 +2,15 @@
 
 import dataclasses
 import itertools
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant
+from vimco.estimators.vimco import VIMCO
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 
 
@@ -91,3 +92,15 @@ class SubsetAverage(Estimator):
     def needs(self) -> tuple[Need, ...]:
         """What the averaged estimator needs."""
         return self.estimator.needs
+
+
+@ESTIMATORS.register("vimco-subsets", "VIMCO, subsets")
+def _vimco_subsets(
+    _key: Any,
+    _mean: Any,
+    *,
+    size: Annotated[int, "Samples in a subset: the K of the objective."] = 2,
+    repeats: Annotated[int, "How often the samples are cut into blocks of this size."] = 5,
+) -> SubsetAverage:
+    """VIMCO for a bound with fewer samples than are drawn, averaged over subsets of them (a U-statistic)."""
+    return SubsetAverage(VIMCO(), size, repeats)

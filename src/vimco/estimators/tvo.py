@@ -1,6 +1,6 @@
 """The thermodynamic variational objective (Masrani, Le & Wood, 2019)."""
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator, held_constant, weighted_sum
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
 from vimco.parameters import Buffer
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import (
@@ -102,3 +102,38 @@ def tvo_estimate(samples: ImportanceSamples, partition: tuple[float, ...] | AnyA
         of_proposal,
         objective=thermodynamic_bound(log_weights, partition),
     )
+
+
+@ESTIMATORS.register("tvo", "TVO")
+def _tvo(
+    _key: Any,
+    _mean: Any,
+    *,
+    partition: Annotated[tuple[float, ...], "Left ends of the intervals of [0, 1], from 0 on."] = (0.0, 0.05),
+) -> TVO:
+    """The thermodynamic objective, with a partition written by hand."""
+    return TVO(partition)
+
+
+@ESTIMATORS.register("tvo-log-spaced", "TVO, log-spaced")
+def _tvo_log_spaced(
+    _key: Any,
+    _mean: Any,
+    *,
+    points: Annotated[int, "Points of the partition."] = 5,
+    smallest: Annotated[float, "Its second point, after 0."] = 0.01,
+) -> TVO:
+    """The thermodynamic objective, with a partition whose points rise by equal factors."""
+    return TVO(log_spaced_partition(points, smallest))
+
+
+@ESTIMATORS.register("tvo-moments", "TVO, moments")
+def _tvo_moments(
+    _key: Any,
+    _mean: Any,
+    *,
+    points: Annotated[int, "Points of the partition."] = 5,
+    every: Annotated[int, "Updates between two renewals of the partition."] = 1000,
+) -> MomentTVO:
+    """The thermodynamic objective, with a partition that follows the weights."""
+    return MomentTVO(points, every)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 
@@ -61,7 +61,7 @@ def warn_of_leaving_out(samples: ImportanceSamples) -> None:
         warnings.warn(
             "Leaving the sample out (f̂ = 0) suits a learned proposal; with the prior as proposal its variance is "
             "several times that of the arithmetic mean, which is the better choice here.",
-            stacklevel=3,
+            stacklevel=2,
         )
 
 
@@ -81,3 +81,11 @@ def _vimco_arithmetic(_key: Any, _mean: Any) -> VIMCO:
 def _vimco_leave_one_out(_key: Any, _mean: Any) -> VIMCO:
     """VIMCO with f̂ = 0: the sample is left out of the bound that its own is compared with."""
     return VIMCO(left_out)
+
+
+@ESTIMATORS.register("vimco-scaled", "VIMCO, scaled mean")
+def _vimco_scaled(
+    _key: Any, _mean: Any, *, scale: Annotated[float, "c; 0 leaves the sample out, 1 is the arithmetic mean."] = 0.5
+) -> VIMCO:
+    """VIMCO with c times the arithmetic mean of the other weights as f̂."""
+    return VIMCO(ScaledMean(scale))

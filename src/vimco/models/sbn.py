@@ -1,6 +1,7 @@
 """Sigmoid belief networks: a chain of Bernoulli layers, and the model that is made of chains."""
 
 import abc
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -125,6 +126,10 @@ class SigmoidBeliefNetwork(eqx.Module):
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
+        return dataclasses.replace(self.samples_with_likelihood(key, batch, num_samples), log_likelihood=None)
+
+    def samples_with_likelihood(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
+        """Return the same draws with log P(x | h, c) by itself, too, for annealing."""
         return in_slices(lambda numbers: self._record(drawn(key, numbers), batch), num_samples, self.slice_size)
 
     def straight_through_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
@@ -209,6 +214,7 @@ class SigmoidBeliefNetwork(eqx.Module):
         return ImportanceSamples(
             with_stored_gradient(log_prior + log_likelihood),
             with_stored_gradient(log_proposal),
+            log_likelihood=log_likelihood,
             latents_attached=attached,
             proposal_is_prior=self.proposal is None,
         )

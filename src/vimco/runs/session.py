@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from vimco.data import load_dataset
 from vimco.errors import UsageError
@@ -241,7 +242,7 @@ class _Session:
             "seconds": round(self.record.seconds, 3),
         }
         self.last_logged = (self.update, self.record.seconds)
-        self.state = eqx.tree_at(lambda s: s.totals, self.state, type(self.state.totals).zero())
+        self.state = eqx.tree_at(lambda s: s.totals, self.state, jax.tree.map(jnp.zeros_like, self.state.totals))
         store.append_metrics(self.run.path / directory.METRICS, line)
         self.add_event(line)
         self.latest = {**self.latest, **line}

@@ -30,9 +30,10 @@ class Totals(eqx.Module):
     effective_sample_size: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     norm_count: Int[Array, ""]  # updates whose gradient was measured
+    objective: Float[Array, ""] | None = None  # what is ascended, where that is not the bound
 
     @classmethod
-    def zero(cls) -> "Totals":
+    def zero(cls, has_objective: bool = False) -> "Totals":
         """No updates yet."""
         return cls(  # an array of its own for each: the memory of a state is given away array by array
             count=jnp.zeros((), jnp.int32),
@@ -41,6 +42,7 @@ class Totals(eqx.Module):
             effective_sample_size=jnp.zeros(()),
             gradient_norm=jnp.zeros(()),
             norm_count=jnp.zeros((), jnp.int32),
+            objective=jnp.zeros(()) if has_objective else None,
         )
 
     def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
@@ -57,6 +59,7 @@ class Totals(eqx.Module):
             self.effective_sample_size + jnp.mean(estimate.effective_sample_size),
             self.gradient_norm + norm,
             self.norm_count + measure,
+            None if estimate.objective is None else jnp.asarray(self.objective) + jnp.mean(estimate.objective),
         )
 
     def means(self) -> dict[str, float]:
@@ -64,6 +67,7 @@ class Totals(eqx.Module):
         n = max(int(self.count), 1)
         return {
             "train_bound": float(self.bound) / n,
+            **({} if self.objective is None else {"train_objective": float(self.objective) / n}),
             "signal_rms": (float(self.squared_signal) / n) ** 0.5,
             "effective_sample_size": float(self.effective_sample_size) / n,
             "gradient_norm": float(self.gradient_norm) / max(int(self.norm_count), 1),
@@ -106,14 +110,14 @@ class Trainer(eqx.Module):
         """
         # The loop uses the state's memory again, so no two arrays may share theirs, nor may the caller's be touched.
         model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
-        estimator = _seen_once((self, model, examples), estimator)
+        estimator, has_objective = _seen_once((self, model, examples), estimator)
         return TrainingState(
             model=model,
             estimator=estimator,
             optimizer_state=self.optimizer.init(partition((model, estimator))[0]),
             average=None if self.averaging is None else jax.tree.map(jnp.copy, partition(model)[0]),
             update=jnp.zeros((), jnp.int32),
-            totals=Totals.zero(),
+            totals=Totals.zero(has_objective),
             first_bad_update=jnp.zeros((), jnp.int32),
         )
 
@@ -132,11 +136,13 @@ class Trainer(eqx.Module):
 
 
 @eqx.filter_jit
-def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> Estimator:
+def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> tuple[Estimator, bool]:
+    """Return the estimator that has seen one draw, and whether its objective is another than the bound."""
     trainer, model, examples = fixed
     rows = jnp.arange(trainer.batch_size)
     # Updates count from 1, so number 0 is free for the draw before them.
-    return estimator.updated(_estimate(trainer, model, estimator, examples, rows, jnp.zeros((), jnp.int32)))
+    estimate = _estimate(trainer, model, estimator, examples, rows, jnp.zeros((), jnp.int32))
+    return estimator.updated(estimate), estimate.objective is not None
 
 
 @eqx.filter_jit(donate="all-except-first", compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
