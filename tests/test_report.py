@@ -382,6 +382,15 @@ def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then,
     assert f"{then:.2f} ± 0.25 (test, K = 1000, best weights, after 100 updates)" in text
 
 
+def test_a_shorter_run_of_a_cell_is_held_against_others_of_its_length(tmp_path):
+    """NVIL (10) was run twice: the long run is the cell's number, the short one is compared with NVIL (50)."""
+    recorded_run(tmp_path / "long", run_of("nvil", 10), likelihood=93.0, bound=-90)
+    for K, value in ((10, 94.5), (50, 96.0)):
+        recorded_run(tmp_path, dataclasses.replace(run_of("nvil", K), updates=100), likelihood=value, bound=-95)
+    assert verdict("markedly worse at K = 50", tmp_path) == "seen"
+    assert table_of("table-1", tmp_path)["10", "NVIL"].text == "93.00 ± 0.25"
+
+
 @pytest.mark.parametrize(("nvil", "expected"), [(3.0, "seen"), (1.1, "not seen")])
 def test_a_claim_about_the_learning_signal(tmp_path, nvil, expected):
     recorded_run(tmp_path, run_of("vimco", 10), signal=1.0)

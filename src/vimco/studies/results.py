@@ -107,11 +107,17 @@ def number(
 
 
 def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:
-    """The numbers of several cells, after equally many updates if there are such, or as they are now."""
-    now = [number(runs, cell, num_samples) for cell in cells]
-    lengths = [{length for run in chosen(runs, cell) for length in (run.updates, *run.stages)} for cell in cells]
-    for length in sorted(set.intersection(*lengths), reverse=True):
-        then = [number(runs, cell, num_samples, updates=length) for cell in cells]
+    """The numbers of several cells, after equally many updates if there are such, or as they are now.
+
+    A shorter run of a cell speaks for it where the chosen one was not evaluated after so many updates.
+    """
+    lengths = {run.path: {run.updates, *run.stages} for run in runs}
+    common = set.intersection(
+        *({length for run in on_protocol(runs, cell) for length in lengths[run.path]} for cell in cells)
+    )
+    for length in sorted(common, reverse=True):
+        reached = [run for run in runs if length in lengths[run.path]]
+        then = [number(reached, cell, num_samples, updates=length) for cell in cells]
         if None not in then:
             return then
-    return now
+    return [number(runs, cell, num_samples) for cell in cells]
