@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vimco.training.loop import COMPILER_OPTIONS
+from vimco.training.compilation import compiler_options
 
 
 class Product(NamedTuple):
@@ -48,7 +48,7 @@ def xla_products(layers: list[Product], repeats: int, gradients: bool = True) ->
     def run(weights: tuple, residuals: tuple) -> tuple:
         return jax.lax.fori_loop(0, repeats, once, (weights, residuals))
 
-    compiled = jax.jit(run, compiler_options=COMPILER_OPTIONS).lower(weights, residuals).compile()
+    compiled = jax.jit(run, compiler_options=compiler_options()).lower(weights, residuals).compile()
     return lambda: jax.block_until_ready(compiled(weights, residuals))
 
 

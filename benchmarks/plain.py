@@ -13,8 +13,7 @@ from jax.nn import logsumexp, sigmoid, softplus
 
 from benchmarks.subjects import examples
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
-from vimco.training.loop import COMPILER_OPTIONS
-from vimco.training.optimizer import adam
+from vimco.training.compilation import compiler_options
 
 
 def plain_updates(K: int, batch: int, width: int, repeats: int) -> Callable[[], None]:
@@ -79,7 +78,6 @@ def steps(K: int, batch: int, repeats: int) -> dict[str, tuple[Callable[[], None
     hidden = jnp.asarray(rng.normal(0, 2, (K, batch, 200)), jnp.float32)
     pixels = jnp.asarray(rng.normal(0, 2, (K, batch, 784)), jnp.float32)
     x = jnp.asarray(rng.random((batch, 784)) < 0.13, jnp.float32)
-    parameters = [jnp.zeros((784, 200)), jnp.zeros((200, 784))] + [jnp.zeros((200, 200))] * 4
 
     def plain_sample(key: jax.Array, logits: jax.Array) -> jax.Array:
         return jax.random.bernoulli(key, sigmoid(logits)).astype(jnp.float32)
@@ -108,20 +106,10 @@ def steps(K: int, batch: int, repeats: int) -> dict[str, tuple[Callable[[], None
 
         return _looped(once, pixels, repeats)
 
-    def moved(optimizer: optax.GradientTransformation) -> Callable[[], None]:
-        def once(_: jax.Array, state: tuple) -> tuple:
-            now, optimizer_state = state
-            gradient = jax.tree.map(lambda p: p + 1.0, now)
-            change, optimizer_state = optimizer.update(gradient, optimizer_state, now)
-            return optax.apply_updates(now, change), optimizer_state
-
-        return _looped(once, (parameters, optimizer.init(parameters)), repeats)
-
     return {
         "samples of a hidden layer": (sampled(plain_sample), sampled(own_sample)),
         "log-probability of the pixels": (valued(plain_log_prob), valued(own_log_prob)),
         "gradient of that": (differentiated(plain_log_prob), differentiated(own_log_prob)),
-        "Adam": (moved(optax.adam(1e-3)), moved(adam(1e-3))),
     }
 
 
@@ -131,5 +119,5 @@ def _layer(inputs: int, outputs: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _looped(once: Callable, start: Any, repeats: int) -> Callable[[], None]:
-    run = jax.jit(lambda start: jax.lax.fori_loop(0, repeats, once, start), compiler_options=COMPILER_OPTIONS)
+    run = jax.jit(lambda start: jax.lax.fori_loop(0, repeats, once, start), compiler_options=compiler_options())
     return lambda: jax.block_until_ready(run(start))

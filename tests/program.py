@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from vimco.runs import directory, session, store
+from vimco.runs import checkpoints, directory, session, store
 from vimco.runs.config import RunConfig
 from vimco.runs.store import read_arrays
 
@@ -76,7 +76,7 @@ def stopped_run(config, path, update):
     raise AssertionError("the run came to its end")
 
 
-def arrays(path, name=directory.CHECKPOINT):
+def arrays(path, name=checkpoints.CHECKPOINT):
     return read_arrays(Path(path) / name)[0]
 
 
@@ -94,7 +94,7 @@ def without_timing(lines):
 
 def assert_same_outcome(path, reference):
     """The same parameters, training state, best models and metrics, but for how long it took."""
-    for name in (directory.CHECKPOINT, *directory.BEST.values()):
+    for name in (checkpoints.CHECKPOINT, *directory.BEST.values()):
         assert (path / name).exists() == (reference / name).exists(), name
         if (path / name).exists():
             assert_same_arrays(arrays(path, name), arrays(reference, name))

@@ -8,7 +8,6 @@ import jax
 import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import vimco
@@ -26,8 +25,8 @@ from vimco.models.kernels.products import with_stored_gradient
 from vimco.models.kernels.randomness import fold_in, sample_words, threefry_2x32
 from vimco.models.layers import BernoulliLayer
 from vimco.parameters import partition
-from vimco.training.loop import COMPILER_OPTIONS
-from vimco.training.optimizer import adam
+from vimco.training import compilation
+from vimco.training.compilation import compiler_options
 
 
 @pytest.mark.parametrize(
@@ -263,19 +262,19 @@ def test_layer_is_the_sum_of_its_products(float64):
         np.testing.assert_allclose(answer, expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize("rate", [1e-2, optax.linear_schedule(1e-2, 1e-3, 4)])
-def test_adam_is_that_of_optax(float64, rate):
-    parameters = {"a": jnp.asarray([1.0, -2.0, 3.0]), "b": jnp.asarray(0.5)}
-    results = []
-    for optimizer in (adam(rate), optax.adam(rate)):
-        state, now = optimizer.init(parameters), parameters
-        for _ in range(6):
-            gradient = jax.tree.map(lambda p: p**3 - 0.1, now)
-            steps, state = optimizer.update(gradient, state, now)
-            now = optax.apply_updates(now, steps)
-        results.append(now)
-    for answer, expected in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(answer, expected, rtol=1e-13)
+def test_compiler_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
+    assert compilation.compiler_options() == compilation.WANTED
+    wanted = {**compilation.WANTED, "xla_cpu_of_another_version": 1}
+    monkeypatch.setattr(compilation, "WANTED", wanted)
+    compilation.compiler_options.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="does not know the compiler option xla_cpu_of_another_version: results"):
+            known = compilation.compiler_options()
+        assert known == {name: value for name, value in wanted.items() if name != "xla_cpu_of_another_version"}
+        assert compilation.compiler_options() == known  # without another warning, which would be an error
+        np.testing.assert_array_equal(compilation.compiled(lambda x: x + 1)(jnp.arange(3)), [1, 2, 3])
+    finally:
+        compilation.compiler_options.cache_clear()
 
 
 @pytest.mark.parametrize("task", ["generative", "structured"])
@@ -322,7 +321,7 @@ def test_cipher_and_signal_are_computed_once(batch_size):
         samples = eqx.combine(parameters, rest).importance_samples(key, batch, 16)
         return jnp.mean(vimco.VIMCO()(samples).surrogate)
 
-    compiled = jax.jit(jax.grad(surrogate), compiler_options=COMPILER_OPTIONS)
+    compiled = jax.jit(jax.grad(surrogate), compiler_options=compiler_options())
     computations = re.split(r"\n}\n", compiled.lower(parameters, jax.random.key(1)).compile().as_text())
     ciphers = [
         computation

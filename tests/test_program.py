@@ -41,7 +41,7 @@ from vimco import __version__, cli
 from vimco.data import catalogue, load_dataset
 from vimco.errors import UsageError
 from vimco.models.pictures import completions, samples_and_reconstructions
-from vimco.runs import directory, figures, session
+from vimco.runs import checkpoints, directory, figures, session
 from vimco.runs.config import RunConfig
 from vimco.samples import Examples
 from vimco.training.evaluation import Evaluation
@@ -194,19 +194,19 @@ def read_screen(descriptor, screen):
 def test_a_full_disk(folder, reference, tmp_path):
     """By a limit on the size of files: the checkpoint is too large, all else is small."""
     path = shutil.copytree(reference, tmp_path / "run")
-    before = (path / directory.CHECKPOINT).read_bytes()
+    before = (path / checkpoints.CHECKPOINT).read_bytes()
     words = ("train", "--resume", path, "--updates", "3010")
     process = vimco(*words, folder=folder, largest_file=len(before) - 1000)
     status, _, err = finished(process)
     assert status == 2
     assert "checkpoint.safetensors could not be written: File too large. What was there before is intact" in err
     assert "Traceback" not in err
-    assert (path / directory.CHECKPOINT).read_bytes() == before
+    assert (path / checkpoints.CHECKPOINT).read_bytes() == before
     assert not list(path.glob(".*.part"))
 
 
 def test_two_damaged_checkpoints(run, program):
-    for name in (directory.CHECKPOINT, directory.PREVIOUS):
+    for name in (checkpoints.CHECKPOINT, checkpoints.PREVIOUS):
         (run / name).write_bytes(b"")
     status, out, err = program("train", "--resume", run, "--updates", "60")
     assert (status, out) == (2, "")
@@ -215,7 +215,7 @@ def test_two_damaged_checkpoints(run, program):
 
 
 def test_one_damaged_checkpoint(run, program):
-    (run / directory.CHECKPOINT).write_bytes(b"")
+    (run / checkpoints.CHECKPOINT).write_bytes(b"")
     status, _, err = program("train", "--resume", run)
     assert status == 0
     assert err.startswith("Note: ")

@@ -1,7 +1,6 @@
 """Run directories: nothing is lost, whatever happens between two writes; what is damaged is noticed."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -9,15 +8,18 @@ import json
 import math
 import os
 import pathlib
+import random
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from crashes import HOW, STEPS, Killed, counted_steps, killed_at
 from program import (
     EVERYTHING,
     Recorder,
@@ -30,10 +32,11 @@ from program import (
 )
 
 import vimco
+from vimco import files
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.files import replace_file
-from vimco.runs import directory, interrupts, pictures, session, store
+from vimco.runs import checkpoints, directory, interrupts, pictures, session, store
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.store import DamagedFileError, read_arrays, write_tree
@@ -51,7 +54,7 @@ def hurry():
 def without_pictures(patch):
     """They take longer than the rest of a small run."""
     patch.setattr(pictures, "draw_curves", lambda run: None)
-    patch.setattr(pictures, "draw_samples", lambda run: None)
+    patch.setattr(pictures, "draw_samples", lambda run, **_: None)
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +75,8 @@ def stopped(tmp_path_factory):
     """The same, stopped halfway; its previous checkpoint is of an earlier update."""
     run = stopped_run(EVERYTHING, tmp_path_factory.mktemp("runs") / "stopped", 45)
     assert (
-        read_arrays(run.path / directory.PREVIOUS)[1]["update"]
-        < read_arrays(run.path / directory.CHECKPOINT)[1]["update"]
+        read_arrays(run.path / checkpoints.PREVIOUS)[1]["update"]
+        < read_arrays(run.path / checkpoints.CHECKPOINT)[1]["update"]
         < 90
     )
     return run.path
@@ -147,59 +150,45 @@ def test_stopped_and_resumed_is_never_stopped(reference, halfway):
     assert recorder.warnings == []
 
 
-class Killed(BaseException):
-    """The process ends here. Not an Exception: nobody may handle it."""
+def train_or_resume(path):
+    if (path / directory.CONFIG).exists():
+        return session.resume(path, Recorder())
+    return session.train(EVERYTHING, path, Recorder())
 
 
-@contextlib.contextmanager
-def killed_at(operation):
-    """Ends the process at an operation on files, counted from 1: just before something is flushed or renamed.
-
-    What a killed process cannot do any more, clearing up, does not happen either.
-    """
-    number = 0
-    with pytest.MonkeyPatch.context() as patch:
-        unlink = pathlib.Path.unlink
-
-        def counted(original):
-            def replacement(*arguments):
-                nonlocal number
-                number += 1
-                if number >= operation:
-                    raise Killed
-                return original(*arguments)
-
-            return replacement
-
-        patch.setattr(os, "fsync", counted(os.fsync))
-        patch.setattr(pathlib.Path, "replace", counted(pathlib.Path.replace))
-        patch.setattr(pathlib.Path, "unlink", lambda *a, **k: None if number >= operation else unlink(*a, **k))
-        yield
-
-
-@pytest.mark.parametrize("operations", [15, 16, 17, 18, 19])
-def test_killed_between_any_two_writes_again_and_again(reference, tmp_path, operations):
-    """Every session dies at its n-th write or rename, until one comes to the end. A session that goes on from a
-    checkpoint needs some fourteen to come to the next one, so all places for dying are visited."""
-    path = tmp_path / "run"
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_killed_at_any_step_again_and_again(reference, tmp_path, seed):
+    """Every session dies at a step on files drawn at random, before, within or after it, until one comes to its end."""
+    path, draw = tmp_path / "run", random.Random(seed)
     deaths = 0
-    while deaths < 60:
+    while deaths < 100:
         try:
-            with killed_at(operations):
-                if (path / directory.CONFIG).exists():
-                    session.resume(path, Recorder())
-                else:
-                    session.train(EVERYTHING, path, Recorder())
+            with killed_at(draw.randrange(1, 60), draw.choice(HOW)):
+                train_or_resume(path)
             break
         except Killed:
             deaths += 1
-    assert 2 < deaths < 60
+    assert 2 < deaths < 100
     assert_same_outcome(path, reference)
+
+
+def test_every_step_is_a_place_to_die(reference, tmp_path):
+    """A few of all places, drawn at random; `make soak` goes through all of them."""
+    with counted_steps() as steps:
+        session.train(EVERYTHING, tmp_path / "counted", Recorder())
+    assert set(steps) == set(STEPS)
+    draw = random.Random(3)
+    for number in draw.sample(range(1, len(steps) + 1), 4):
+        path = tmp_path / str(number)
+        with pytest.raises(Killed), killed_at(number, draw.choice(HOW)):
+            session.train(EVERYTHING, path, Recorder())
+        train_or_resume(path)
+        assert_same_outcome(path, reference)
 
 
 def test_metrics_ahead_of_the_checkpoint_are_written_again(reference, halfway):
     """As if killed after lines of metrics, and half a line, but before the checkpoint that goes with them."""
-    (halfway / directory.PREVIOUS).replace(halfway / directory.CHECKPOINT)
+    (halfway / checkpoints.PREVIOUS).replace(halfway / checkpoints.CHECKPOINT)
     with (halfway / directory.METRICS).open("a") as file:
         file.write('{"update": 70, "train_bound": -1.0}\n{"update": 80, "tr')
     session.resume(halfway, Recorder())
@@ -208,7 +197,7 @@ def test_metrics_ahead_of_the_checkpoint_are_written_again(reference, halfway):
 
 def test_killed_before_the_first_checkpoint(reference, tmp_path):
     path = tmp_path / "run"
-    with pytest.raises(Killed), killed_at(3):
+    with pytest.raises(Killed), killed_at(8):  # six steps write config.json
         session.train(EVERYTHING, path)
     assert {entry.name for entry in path.iterdir() if not entry.name.startswith(".")} == {"config.json"}
     session.resume(path, Recorder())
@@ -218,7 +207,7 @@ def test_killed_before_the_first_checkpoint(reference, tmp_path):
 def test_killed_before_the_configuration(reference, tmp_path):
     """There is no run then, and its directory can be used."""
     path = tmp_path / "run"
-    with pytest.raises(Killed), killed_at(1):
+    with pytest.raises(Killed), killed_at(2):
         session.train(EVERYTHING, path)
     assert any(entry.name.endswith(".part") for entry in path.iterdir())
     session.train(EVERYTHING, path)
@@ -283,7 +272,7 @@ def test_minutes(tmp_path):
     config = dataclasses.replace(SMALL, updates=None, minutes=0.001, log_every=1000, validate_every=1000)
     run = session.train(config, tmp_path / "run")
     first = run.summary()["updates"]
-    seconds = read_arrays(run.path / directory.CHECKPOINT)[1]["seconds"]
+    seconds = read_arrays(run.path / checkpoints.CHECKPOINT)[1]["seconds"]
     assert first > 0
     assert seconds >= 0.06
     with pytest.raises(UsageError, match="budgets count from the run's beginning"):
@@ -309,8 +298,8 @@ def damaged(content, how):
 
 @pytest.mark.parametrize("how", ["empty", "cut", "short", "flipped", "longer", "text", "missing"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, how):
-    latest = halfway / directory.CHECKPOINT
-    previous = read_arrays(halfway / directory.PREVIOUS)[1]["update"]
+    latest = halfway / checkpoints.CHECKPOINT
+    previous = read_arrays(halfway / checkpoints.PREVIOUS)[1]["update"]
     if how == "missing":
         latest.unlink()
     else:
@@ -325,16 +314,16 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, ho
 
 def test_a_damaged_checkpoint_never_becomes_the_previous_one(halfway):
     """Killed at any moment of the first save after the damage, there is still a whole checkpoint."""
-    for operation in range(1, 9):
-        path = shutil.copytree(halfway, halfway.with_name(f"killed at {operation}"))
-        (path / directory.CHECKPOINT).write_bytes(b"damaged")
-        with pytest.raises(Killed), killed_at(operation):
+    for step in range(1, 17):
+        path = shutil.copytree(halfway, halfway.with_name(f"killed at {step}"))
+        (path / checkpoints.CHECKPOINT).write_bytes(b"damaged")
+        with pytest.raises(Killed), killed_at(step):
             session.resume(path, Recorder())
-        directory.latest_checkpoint(path)
+        checkpoints.latest_checkpoint(path)
 
 
 def test_two_damaged_checkpoints_are_an_end(halfway):
-    for name in (directory.CHECKPOINT, directory.PREVIOUS):
+    for name in (checkpoints.CHECKPOINT, checkpoints.PREVIOUS):
         (halfway / name).write_bytes((halfway / name).read_bytes()[:-7])
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
     with pytest.raises(UsageError, match=r"(?s)checkpoint\.safetensors.*checkpoint\.previous.*start the run anew"):
@@ -361,7 +350,7 @@ def test_files_are_replaced_whole_or_not_at_all(tmp_path):
     replace_file(path, b"two", previous)
     assert (path.read_bytes(), previous.read_bytes()) == (b"two", b"one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", no_space)
+        patch.setattr(files, "_flush", no_space)
         with pytest.raises(OSError, match="No space left"):
             replace_file(path, b"three", previous)
     assert (path.read_bytes(), previous.read_bytes()) == (b"two", b"one")
@@ -374,22 +363,22 @@ def no_space(*_):
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_full_disk_leaves_what_there_was(reference, halfway, monkeypatch, number):
-    """The first, second, ... write of a resumed run fails: configuration, metrics, checkpoint, best model."""
-    checkpoint = (halfway / directory.CHECKPOINT).read_bytes()
-    calls, fsync = 0, os.fsync
+    """The first, second, ... write of a resumed run fails halfway: metrics, checkpoint, metrics, best model."""
+    calls, write = 0, files._write
 
-    def full(descriptor):
+    def full(descriptor, content):
         nonlocal calls
         calls += 1
-        if calls == 2 * number - 1:
+        if calls == number:
+            write(descriptor, content[: len(content) // 2])
             no_space()
-        fsync(descriptor)
+        write(descriptor, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(files, "_write", full)
         with pytest.raises(UsageError, match="could not be written: No space left on device"):
             session.resume(halfway, Recorder())
-    assert checkpoint in [(halfway / name).read_bytes() for name in (directory.CHECKPOINT, directory.PREVIOUS)]
+    assert checkpoints.latest_checkpoint(halfway).fallback is None
     assert not list(halfway.glob(".*.part"))
     session.resume(halfway, Recorder())
     assert_same_outcome(halfway, reference)
@@ -417,7 +406,8 @@ def test_a_validation_that_is_not_finite_stops(tmp_path, monkeypatch):
     message = r"At update 40 the validation bound ceased to be finite.*--init-from .* starts it from the best weights"
     with pytest.raises(UsageError, match=message):
         session.train(SMALL, tmp_path / "run")
-    assert read_arrays(tmp_path / "run" / "best.safetensors")[1] == {"update": 20, "validation_bound": -3.0}
+    facts = read_arrays(tmp_path / "run" / "best.safetensors")[1]
+    assert (facts["update"], facts["validation_bound"]) == (20, -3.0)
 
 
 def test_metrics_are_json(tmp_path):
@@ -662,9 +652,114 @@ def test_weights_that_are_not_there(tmp_path, halfway):
     (halfway / "best_average.safetensors").unlink()
     with pytest.raises(UsageError, match="train with --averaging"):
         plain.model("best-average")
-    (halfway / directory.CHECKPOINT).write_bytes(b"")
+    (halfway / checkpoints.CHECKPOINT).write_bytes(b"")
     with pytest.warns(UserWarning, match="Going on from the checkpoint before it"):
         run.model("latest")
+
+
+# Wrong without a word
+
+
+def test_an_evaluation_is_of_the_weights_that_were_read(reference, tmp_path, monkeypatch):
+    """Training beside it writes better ones meanwhile."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    run, evaluate = vimco.load(path), directory.evaluate
+    update = run.update_of("best")
+
+    def meanwhile(*arguments):
+        model, facts = read_arrays(path / "best.safetensors")
+        write_tree(path / "best.safetensors", model, {**facts, "update": update + 1})
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(directory, "evaluate", meanwhile)
+    run.record_evaluation(run.evaluate(2), "test", "best", 0)
+    assert (run.summary()["evaluations"][0]["update"], run.update_of("best")) == (update, update + 1)
+
+
+def test_weights_of_another_run_are_refused(halfway):
+    """They have the same shapes, and another learning rate."""
+    edited(halfway, "config", "learning_rate", 0.02)
+    for weights in ("best", "best-average", "latest"):
+        with pytest.raises(UsageError, match=r"is of another run: its learning_rate is 0\.01, and 0\.02 here"):
+            vimco.load(halfway).model(weights)
+    with pytest.raises(UsageError, match="is of another run"):
+        session.resume(halfway)
+
+
+def test_weights_of_other_data_are_refused(halfway):
+    arrays_of_best, facts = read_arrays(halfway / "best.safetensors")
+    write_tree(halfway / "best.safetensors", arrays_of_best, {**facts, "checksum": "0" * 64})
+    with pytest.raises(UsageError, match="is of another run: its checksum of the data is '000"):
+        vimco.load(halfway).model()
+
+
+def test_a_directory_that_is_swapped_under_a_trainer(reference, tmp_path):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+
+    class Swapping(Recorder):
+        def advanced(self, update, seconds, latest):
+            if update >= 45 and not moved.exists():
+                path.rename(moved)
+                path.mkdir()
+                (path / "notes").write_text("mine")
+
+    with pytest.raises(UsageError, match="was moved, removed or replaced while it was being trained in"):
+        session.train(EVERYTHING, path, Swapping())
+    assert [entry.name for entry in path.iterdir()] == ["notes"]
+    session.resume(moved, Recorder())
+    assert_same_outcome(moved, reference)
+
+
+def test_a_damaged_line_of_metrics_is_told(halfway):
+    path = halfway / directory.METRICS
+    path.write_bytes(path.read_bytes().replace(b'"update"', b'"updatd"', 1))
+    recorder = Recorder()
+    session.resume(halfway, recorder)
+    (warning,) = recorder.warnings
+    assert "metrics.jsonl: 1 line is damaged, and left out" in warning
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"update": "45"},
+        {"seconds": None},
+        {"best": []},
+        {"best_average": {"update": 1}},
+        {"identity": 3},
+        {"update": 10**400},
+    ],
+)
+def test_wrong_facts_with_a_right_checksum_are_damage(reference, halfway, changes):
+    content, facts = read_arrays(halfway / checkpoints.CHECKPOINT)
+    write_tree(halfway / checkpoints.CHECKPOINT, content, {**facts, **changes})
+    checkpoint = checkpoints.latest_checkpoint(halfway)
+    assert "Going on from the checkpoint before it" in checkpoint.fallback
+
+
+def test_arrays_of_a_type_that_numpy_does_not_have_are_damage(tmp_path):
+    for kind, size in (("BF16", 2), ("F8_E4M3", 1), ("F4", 1), ("X", 1)):
+        header = json.dumps({"a": {"dtype": kind, "shape": [1], "data_offsets": [0, size]}}).encode()
+        (tmp_path / "tree").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * size)
+        with pytest.raises(DamagedFileError):
+            read_arrays(tmp_path / "tree")
+
+
+def test_a_run_of_an_earlier_version_is_not_resumed(halfway):
+    for name in (checkpoints.CHECKPOINT, checkpoints.PREVIOUS):
+        content, facts = read_arrays(halfway / name)
+        earlier = {name: facts[name] for name in ("update", "seconds", "best", "best_average")}
+        write_tree(halfway / name, content, earlier)
+    assert vimco.load(halfway).model("latest")
+    with pytest.raises(UsageError, match=r"can be evaluated and drawn, but not resumed.*--init-from"):
+        session.resume(halfway)
+
+
+def test_a_run_that_ends_twice_gains_nothing(reference, tmp_path):
+    """As if killed between its summary and its pictures."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    session.resume(path, Recorder())
+    assert (path / directory.SUMMARY).read_bytes() == (reference / directory.SUMMARY).read_bytes()
 
 
 # Signals
@@ -676,9 +771,33 @@ def test_a_second_signal_acts_at_once():
     with interrupts.collected_signals() as received:
         signal.raise_signal(signal.SIGTERM)
         assert received == [signal.SIGTERM]
+        time.sleep(2 * interrupts.TOGETHER_SECONDS)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_signals_at_one_moment_are_one_request():
+    with interrupts.collected_signals() as received:
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(name)
+        assert received == [signal.SIGINT]
+
+
+ENDING = """
+from vimco.runs.interrupts import collected_signals
+with collected_signals() as received, received.ending_at_once():
+    print("compiling", flush=True)
+    sum(range(10**11))  # in C, as a compiler: no Python handler runs before it ends
+"""
+
+
+def test_sigterm_ends_a_process_that_compiles_and_has_nothing_to_save():
+    process = subprocess.Popen([sys.executable, "-c", ENDING], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"compiling\n"
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):

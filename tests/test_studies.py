@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,15 +18,16 @@ from recorded import recorded_run
 
 from vimco import cli
 from vimco.errors import UsageError
-from vimco.runs import directory
+from vimco.runs import checkpoints, directory
 from vimco.runs.config import RunConfig
 from vimco.studies import STUDIES, Cell, named_study
 from vimco.studies.cells import variations
 from vimco.studies.results import chosen, collected
-from vimco.studies.runner import durations
+from vimco.studies.runner import durations, local
+from vimco.studies.runner.engine import Ending
 from vimco.studies.runner.execution import Watch, execute
+from vimco.studies.runner.local import LocalWorkers
 from vimco.studies.runner.tasks import evaluations_due, planned
-from vimco.studies.runner.workers import LocalWorkers
 from vimco.studies.study import digest, label, run_name
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
@@ -209,12 +209,12 @@ def test_times_in_words(seconds, text):
     assert durations.words(seconds) == text
 
 
-# The executor.
+# The runner.
 
 
 @dataclass(frozen=True)
 class Note:
-    """A task for tests: leaves a file; or fails; or takes its process with it."""
+    """A task for tests: a command of the small program below."""
 
     path: Path
     behaviour: str = "works"
@@ -223,13 +223,37 @@ class Note:
     def name(self):
         return self.path.name
 
-    def __call__(self):
-        if self.behaviour == "fails":
-            raise RuntimeError("no luck")
-        if self.behaviour == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.path.write_text("done")
-        return [f"wrote {self.path.name}"]
+    def arguments(self):
+        if self.behaviour == "refuses":
+            raise UsageError("not this one")
+        return [self.behaviour, str(self.path)]
+
+
+# Leaves a file with its cores; or fails; or is killed, always or the first time; or waits until it is asked to stop.
+SMALL_PROGRAM = """
+import os, pathlib, signal, sys, time
+behaviour, path = sys.argv[1], pathlib.Path(sys.argv[2])
+first = path.with_suffix(".first")
+if behaviour == "fails":
+    sys.exit("Error: no luck")
+if behaviour == "dies" or (behaviour == "dies once" and not first.exists()):
+    first.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+if behaviour == "waits":
+    def save(*_):
+        path.write_text("saved")
+        sys.exit(143)
+    signal.signal(signal.SIGTERM, save)
+    first.touch()
+    time.sleep(600)
+path.write_text(repr(sorted(os.sched_getaffinity(0))))
+print("Note: wrote", path.name, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def small_program(monkeypatch):
+    monkeypatch.setattr(local, "PROGRAM", (sys.executable, "-c", SMALL_PROGRAM))
 
 
 class Endings(Watch):
@@ -241,38 +265,99 @@ class Endings(Watch):
         self.all[task.name] = ending
 
 
-class Threads:
-    """Another executor behind the seam."""
+class AtOnce:
+    """Another engine: its jobs end before they have begun."""
 
-    number = 2
+    number = 1
 
-    def executor(self):
-        return ThreadPoolExecutor(self.number)
+    def __init__(self):
+        self.started = []
+
+    def start(self, arguments):
+        self.started.append(arguments)
+        return self
+
+    def ending(self):
+        return Ending(("a note",))
 
     def stop(self):
         raise AssertionError("nobody asked for it")
 
+    kill = stop
 
-def test_any_executor_serves_and_a_failure_stops_nobody(tmp_path):
+
+def test_any_engine_serves(tmp_path):
+    endings, engine = Endings(), AtOnce()
+    outcome = execute([Note(tmp_path / name) for name in "ab"], engine, endings)
+    assert engine.started == [["works", str(tmp_path / "a")], ["works", str(tmp_path / "b")]]
+    assert endings.all["a"].notes == ("a note",)
+    assert (outcome.failures, outcome.signal_number) == ([], None)
+
+
+def test_a_failure_stops_nobody_and_a_killed_process_is_tried_once_more(tmp_path, small_program):
     endings = Endings()
-    tasks = [Note(tmp_path / name, "fails" if name == "b" else "works") for name in "abcd"]
-    outcome = execute(tasks, Threads(), endings)
-    assert [(task.name, reason) for task, reason in outcome.failures] == [("b", "RuntimeError: no luck")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "d"]
+    behaviours = {"a": "dies", "b": "fails", "c": "works", "d": "dies once", "e": "refuses"}
+    outcome = execute([Note(tmp_path / name, how) for name, how in behaviours.items()], LocalWorkers(2, 1), endings)
+    failures = {task.name: reason for task, reason in outcome.failures}
+    assert failures == {
+        "a": "its process died, twice: it was killed, or the memory did not suffice",
+        "b": "no luck",
+        "e": "not this one",
+    }
     assert endings.all["c"].notes == ("wrote c",)
-    assert endings.all["b"].failure is not None
-    assert outcome.signal_number is None
+    assert endings.all["d"] == Ending(("wrote d",))
+    assert set(endings.all) == set(behaviours)
 
 
-def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path):
-    endings = Endings()
-    tasks = [Note(tmp_path / name, "dies" if name == "a" else "works") for name in "abc"]
-    outcome = execute(tasks, LocalWorkers(2, 1), endings)
-    ((task, reason),) = outcome.failures
-    assert task.name == "a"
-    assert "process died" in reason
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
-    assert set(endings.all) == {"a", "b", "c"}
+def test_cores_are_shared_out(tmp_path, small_program):
+    cores = sorted(os.sched_getaffinity(0))
+    execute([Note(tmp_path / "all")], LocalWorkers(1), Watch())
+    assert (tmp_path / "all").read_text() == repr(cores)
+    if len(cores) > 1:
+        engine = LocalWorkers(2, 1)
+        jobs = [engine.start(["works", str(tmp_path / name)]) for name in "ab"]
+        while any(job.ending() is None for job in jobs):
+            time.sleep(0.01)
+        assert [(tmp_path / name).read_text() for name in "ab"] == [repr(cores[:1]), repr(cores[1:2])]
+
+
+def test_a_signal_asks_every_run_to_save(tmp_path, small_program):
+    class Stopping(Endings):
+        is_sent = False
+
+        def waited(self, running):
+            if not self.is_sent and all((tmp_path / f"{name}.first").exists() for name in "ab"):
+                self.is_sent = True
+                signal.raise_signal(signal.SIGINT)
+
+    endings = Stopping()
+    outcome = execute([Note(tmp_path / name, "waits") for name in "abc"], LocalWorkers(2, 1), endings)
+    assert outcome.signal_number == signal.SIGINT
+    assert outcome.failures == []
+    assert {name: ending.is_stopped for name, ending in endings.all.items()} == {"a": True, "b": True}
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["saved", "saved"]
+    assert not (tmp_path / "c.first").exists()
+
+
+ORPHANING = """
+import os, pathlib, signal, sys, time
+from vimco.studies.runner import local
+local.PROGRAM = (sys.executable, "-c", sys.argv[1])
+local.LocalWorkers(1).start(["waits", sys.argv[2]])
+while not pathlib.Path(sys.argv[2] + ".first").exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a run goes on to its end")
+def test_runs_save_and_end_when_the_study_is_killed(tmp_path):
+    subprocess.run([sys.executable, "-c", ORPHANING, SMALL_PROGRAM, str(tmp_path / "a")], check=False)
+    for _ in range(1000):
+        if (tmp_path / "a").exists() and (tmp_path / "a").read_text() == "saved":
+            return
+        time.sleep(0.01)
+    raise AssertionError("it goes on without us")
 
 
 # Every study, at toy size, from end to end.
@@ -359,7 +444,7 @@ def test_an_interrupted_study_goes_on(toy, capfd):
     assert process.returncode == 128 + signal.SIGINT, error
     assert "stopped: structured-learned-200-200-200-vimco-K20" in out
     assert "The same command goes on" in error
-    done = directory.latest_checkpoint(path)[1]["update"]
+    done = checkpoints.latest_update(path)
     earlier = directory.load(path).metrics()
     assert 0 < done < 1_000_000
     assert directory.load(path).summary() == {}
@@ -406,8 +491,7 @@ def test_an_evaluation_of_other_parameters_does_not_count(toy):
     options = {"updates": UPDATES, "data": "synthetic", "rates": [1e-3], "averaging": 0.9, "only": ["vimco-K5"]}
     trainings = planned(STUDIES["table-1"].adjusted(**options), toy)
     assert evaluations_due(trainings, 1000) == []
-    ((weights,),) = [task.weights[:1] for task in evaluations_due(trainings, 999)]
-    assert weights == "best"
+    assert [task.weights for task in evaluations_due(trainings, 999)] == ["best", "best-average"]
     path = trainings[0].path / "summary.json"
     before = path.read_bytes()
     summary = json.loads(before)
@@ -415,7 +499,7 @@ def test_an_evaluation_of_other_parameters_does_not_count(toy):
     try:
         path.write_text(json.dumps(summary))
         (task,) = evaluations_due(trainings, 1000)
-        assert task.weights == (summary["evaluations"][0]["weights"],)
+        assert task.weights == summary["evaluations"][0]["weights"]
     finally:
         path.write_bytes(before)
 
@@ -440,7 +524,6 @@ def test_the_program_in_the_documentation_works_as_printed(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for training in planned(STUDIES["structured-nll"].adjusted(updates=20_000, rates=[1e-3]), Path("studies")):
         recorded_run(training.path.parent, training.config, likelihood=50.0, num_samples=100)  # nothing left to train
-    assert "outcome" not in runpy.run_path("program.py", run_name="__mp_main__")  # as a spawned process imports it
     outcome = runpy.run_path("program.py", run_name="__main__")["outcome"]
     assert (outcome.failures, outcome.signal_number) == ([], None)
 
@@ -494,4 +577,4 @@ def test_a_directory_whose_name_lies_is_refused(tmp_path):
     record = {"config": other.to_json(), "environment": {}, "data": data}
     (training.path / "config.json").write_text(json.dumps(record))
     with pytest.raises(UsageError, match="another configuration"):
-        training()
+        training.arguments()

@@ -1,4 +1,4 @@
-"""The one kind of error this package raises on purpose."""
+"""The one kind of error this package raises on purpose, and how its words are shown."""
 
 
 class UsageError(ValueError):
@@ -8,6 +8,9 @@ class UsageError(ValueError):
     """
 
 
-def printable(text: str) -> str:
-    """The text with everything that would not show (control characters, bytes that are no text) written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with all that would not show written as escapes: control characters, bytes that are no text.
+
+    A terminal obeys control characters, also those that turn the direction of writing.
+    """
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,38 +1,146 @@
-"""Writing a file so that no crash leaves half of it."""
+"""Files: every write of this package goes through here, and every file is opened for reading here."""
 
 import contextlib
+import errno
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+from vimco.errors import UsageError
+
+# Not on Windows, where the library can be used but not the program.
+NO_BLOCK, NO_FOLLOW = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_NOFOLLOW", 0)
+BINARY = getattr(os, "O_BINARY", 0)
+
+
+# Each change of a file is one of these four steps. A test takes their place to stop a program before, within or after
+# any of them.
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
+
+
+def _flush(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _rename(path: Path, target: Path) -> None:
+    path.replace(target)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Writes a file in one step: at any moment, and after a crash, the path holds the old content or the new, whole.
+    """Write a file in one step: at any moment, and after a crash, the path holds the old content or the new, whole.
 
     The old content is kept under the name `previous`, if one is given; a crash between the two renames leaves it there
-    alone. An OSError leaves everything as it was.
+    alone. A symbolic link is replaced, not followed. An OSError leaves everything as it was.
     """
     # The process number keeps two writers apart. The tempfile module would too, but makes files that only their owner
     # can read.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _remove(temporary)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
+        try:
+            _write(descriptor, content)
+            _flush(descriptor)
+        finally:
+            os.close(descriptor)
         if previous is not None and path.exists():
-            path.replace(previous)
-        temporary.replace(path)
+            _rename(path, previous)
+        _rename(temporary, path)
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            _remove(temporary)
     _flush_directory(path.parent)
 
 
+def write_file(path: Path, content: bytes, previous: Path | None = None) -> None:
+    """Write a file as `replace_file` does; a full disk and its like become a `UsageError`."""
+    with _told(path, "What was there before is intact"):
+        replace_file(path, content, previous)
+
+
+def append_to_file(path: Path, content: bytes) -> None:
+    """Append to a regular file; the content is on disk when this returns."""
+    with _told(path, "The last checkpoint is intact"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
+        try:
+            _require_regular(descriptor, path)
+            _write(descriptor, content)
+            _flush(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def rename_file(path: Path, target: Path) -> None:
+    """Give a file the name of another, which it replaces."""
+    with _told(target, "What was there before is intact"):
+        _rename(path, target)
+        _flush_directory(target.parent)
+
+
+def remove_unfinished_files(folder: Path) -> None:
+    """Remove what a killed process left half-written. Only for the process that holds the folder."""
+    for path in folder.glob(".*.part"):
+        _remove(path)
+
+
+@contextlib.contextmanager
+def _told(path: Path, what_remains: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path} could not be written: {error.strerror or error}. {what_remains}; mend this (a full disk needs "
+            "room), then try again or go on with --resume."
+        ) from error
+
+
 def _flush_directory(folder: Path) -> None:
-    """Makes a rename outlive a crash of the machine, where the file system lets a folder be flushed."""
+    """Make a rename outlive a crash of the machine, where the file system lets a folder be flushed."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            _flush(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `limit` bytes for reading.
+
+    Anything else is an OSError: a pipe or a device that would block or never end, a larger file, and with
+    `follow=False` a symbolic link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | NO_BLOCK | BINARY | (0 if follow else NO_FOLLOW))
+    with os.fdopen(descriptor, "rb") as file:
+        size = _require_regular(descriptor, path)
+        if size > limit:
+            raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
+        yield file
+
+
+def read_file(path: Path, limit: int, *, follow: bool = True) -> bytes:
+    """Return the content of a file that `opened` accepts."""
+    with opened(path, limit, follow=follow) as file:
+        content = file.read(limit + 1)  # a file may grow meanwhile, and those of /proc have no size
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
+    return content
+
+
+def _require_regular(descriptor: int, path: Path) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
+    return status.st_size

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from vimco import data
 from vimco.cli.terminal import download_progress, err, out
+from vimco.report.terminal import wide
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class DataList:
             sizes = " / ".join(f"{size:,}" for size in record.sizes)
             pixels = f"{record.image_shape[0]} x {record.image_shape[1]}"
             table.add_row(record.name, sizes, pixels, record.where, record.description)
-        Console(highlight=False, width=None if out.is_terminal else 160).print(table, markup=False)
+        wide(out).print(table)
         out.print("Your own: --data FILE.npy or FILE.npz, images of 0 and 1 (grey levels with --binarize SEED).")
 
 

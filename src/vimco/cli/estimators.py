@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from vimco.cli.terminal import out
 from vimco.estimators import ESTIMATORS
 from vimco.registry import in_words, text
+from vimco.report.terminal import wide
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Estimators:
 
     def __call__(self) -> None:
         """Print a table."""
-        console = Console(highlight=False, width=None if out.is_terminal else 160)
+        console = wide(out)
         table = Table("name", "title", "what", "options", box=None, pad_edge=False)
         for name in self.name or sorted(ESTIMATORS):
             entry = ESTIMATORS[name]
             table.add_row(name, entry.title, entry.help, ", ".join(entry.options))
-        console.print(table, markup=False)
+        console.print(table)
         for name in self.name:
             options = Table(f"option of {name}", "what", "type", "default", box=None, pad_edge=False)
             for option, (hint, default, help_text) in ESTIMATORS[name].options.items():
                 options.add_row(option, help_text, in_words(hint), text(default))
-            console.print(options, markup=False)
+            console.print(options)
         out.print("Options are given as: vimco train --estimator NAME --estimator-options option=value ...")

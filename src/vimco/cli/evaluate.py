@@ -11,10 +11,11 @@ import tyro
 
 from vimco.cli.terminal import err, evaluation_progress, headed, out
 from vimco.errors import UsageError
+from vimco.files import write_file
 from vimco.runs import directory
+from vimco.runs.config import MAX_INTEGER
 from vimco.runs.directory import Run, Weights
 from vimco.runs.experiment import Split
-from vimco.runs.store import write_atomically
 from vimco.training.evaluation import Evaluation, paired_comparison
 
 Runs = Annotated[
@@ -51,6 +52,8 @@ class Evaluate:
             raise UsageError("Name one or more run directories to evaluate.")
         if self.num_samples < 1:
             raise UsageError(f"--num-samples must be positive; got {self.num_samples}.")
+        if self.num_samples > MAX_INTEGER:
+            raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
         loaded = [directory.load(path) for path in self.run]
@@ -71,7 +74,7 @@ class Evaluate:
             for record, run, evaluation in zip(records[1:], loaded[1:], evaluations[1:], strict=True):
                 if _are_comparable(loaded[0], run):
                     record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
-            out.print_json(json.dumps(records[0] if len(records) == 1 else records))
+            out.print_json(json.dumps(records[0] if len(records) == 1 else records), ensure_ascii=True)
         else:
             for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
                 _print_comparison(loaded[0], evaluations[0], run, evaluation)
@@ -128,4 +131,4 @@ def _write_per_example(path: Path, loaded: list[Run], evaluations: list[Evaluati
     for run, evaluation in zip(loaded, evaluations, strict=True):
         columns = zip(evaluation.bound, evaluation.variance, evaluation.effective_sample_size, strict=True)
         writer.writerows([run.path, i, f"{b:.6f}", f"{v:.6g}", f"{e:.6g}"] for i, (b, v, e) in enumerate(columns))
-    write_atomically(path, text.getvalue().encode())
+    write_file(path, text.getvalue().encode())

@@ -6,10 +6,10 @@ from pathlib import Path
 from vimco.cli.evaluate import refuse_missing_folder
 from vimco.cli.sample import OneRun
 from vimco.cli.terminal import out
+from vimco.files import write_file
 from vimco.report.digit import digit_page
 from vimco.runs import directory
 from vimco.runs.directory import Weights
-from vimco.runs.store import write_atomically
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,5 @@ class Page:
         run = directory.load(self.run)
         path = self.output or run.path / "page.html"
         content = digit_page(run, self.weights, half=self.half).encode()
-        write_atomically(path, content)
+        write_file(path, content)
         out.print(f"Page: {path} ({len(content) / 1e6:.1f} MB). Open it in a browser, and draw.")

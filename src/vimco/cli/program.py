@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import warnings
 from typing import Annotated, NoReturn
 
@@ -16,6 +17,7 @@ from vimco.cli.estimators import Estimators
 from vimco.cli.evaluate import Evaluate
 from vimco.cli.page import Page
 from vimco.cli.report import Report
+from vimco.cli.resume import Resume
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, headed, out
@@ -24,6 +26,7 @@ from vimco.plugins import load_plugin
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Page, tyro.conf.subcommand("page")]
@@ -38,7 +41,7 @@ OVERVIEW = """\
 Train models with discrete latent variables by multi-sample bounds, and compare gradient estimators.
 
   vimco train                     train a model: the paper's, on the MNIST that comes with the package
-  vimco train --resume RUN        go on with a run that was stopped, killed or has ended
+  vimco resume RUN                go on with a run that was stopped, killed or has ended
   vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
   vimco sample RUN                a picture of samples and reconstructions, or of completions
   vimco page RUN                  a web page with the model inside: it completes the digit that you draw
@@ -61,7 +64,16 @@ vimco COMMAND --help explains a command's options; vimco --version gives the ver
 
 def main(arguments: list[str] | None = None) -> None:
     """The program `vimco`. Leaves with status 2 after a user's mistake, and 130 or 143 after a signal."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        _call(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # also one that comes while a message is printed
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        err.print("Stopped.")
+        sys.exit(128 + signal.SIGINT)
+
+
+def _call(arguments: list[str]) -> None:
     warnings.showwarning = lambda message, *_args, **_options: err.print(headed("Note:", "yellow", str(message)))
     try:
         arguments = _without_plugins(arguments)
@@ -81,9 +93,6 @@ def main(arguments: list[str] | None = None) -> None:
     except Interrupted as interruption:
         err.print(f"{interruption} Go on with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
         sys.exit(128 + interruption.signal_number)
-    except KeyboardInterrupt:
-        err.print("Stopped.")
-        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

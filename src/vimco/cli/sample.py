@@ -12,6 +12,8 @@ from vimco.errors import UsageError
 from vimco.runs import directory, pictures
 from vimco.runs.directory import Weights
 
+MAX_IMAGES = 200  # in a row or a column: a picture of more could not be drawn
+
 OneRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -40,6 +42,8 @@ class Sample:
         """Draws, and says where the picture is."""
         if self.rows < 1 or self.columns < 1:
             raise UsageError("--rows and --columns must be positive.")
+        if max(self.rows, self.columns) > MAX_IMAGES:
+            raise UsageError(f"A picture has at most {MAX_IMAGES} rows and {MAX_IMAGES} columns.")
         if self.output is not None:
             refuse_missing_folder("--output", self.output)
         path = pictures.draw_samples(

@@ -9,25 +9,21 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from vimco import data
-from vimco.cli.terminal import download_progress
-from vimco.errors import UsageError
+from vimco.cli.terminal import download_progress, err, headed, out
+from vimco.errors import UsageError, printable
 from vimco.report.terminal import print_section, wide
 from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
 from vimco.studies.cells import PAPER
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
+from vimco.studies.runner.engine import Ending, Task
 from vimco.studies.runner.execution import Outcome
-from vimco.studies.runner.tasks import Ending, Task, Training
-
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+from vimco.studies.runner.tasks import Training
 
 
 @dataclass(frozen=True)
@@ -102,9 +98,9 @@ class StudyDisplay(Watch):
         self.trainings, self.workers = trainings, workers
         self.next_look = 0.0
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             console=err,
             transient=True,
             disable=not err.is_terminal,
@@ -121,9 +117,9 @@ class StudyDisplay(Watch):
 
     def started(self, task: Task) -> None:
         """Shows a bar."""
-        self.tasks[task.name] = self.bars.add_task(task.name, total=1.0, text="starting")
+        self.tasks[task.name] = self.bars.add_task(printable(task.name), total=1.0, text="starting")
         if not err.is_terminal:
-            out.print(f"started: {task.name}", markup=False)
+            out.print(f"started: {task.name}")
 
     def ended(self, task: Task, ending: Ending) -> None:
         """Prints a line in place of the bar."""
@@ -131,7 +127,7 @@ class StudyDisplay(Watch):
             self.bars.remove_task(self.tasks.pop(task.name))
         how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
         for line in (f"{how}: {task.name}{_came_out(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
-            (self.bars.console if err.is_terminal else out).print(line, markup=False)
+            (self.bars.console if err.is_terminal else out).print(line)
 
     def waited(self, running: Sequence[Task]) -> None:
         """Moves the bars, every few seconds: the run directories tell how far it is."""
@@ -165,7 +161,7 @@ def _print_studies() -> None:
     for study in STUDIES.values():
         table.add_row(study.name, str(len(study.runs())), study.title)
     wide(out).print(table)
-    out.print("One of them: vimco study NAME; first look at what it would do: vimco study NAME --dry-run", markup=False)
+    out.print("One of them: vimco study NAME; first look at what it would do: vimco study NAME --dry-run")
 
 
 def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> None:
@@ -178,7 +174,7 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
         state = "done" if training.is_done() else f"cut off at {run.updates:,}" if run else "missing"
         table.add_row(training.name, state, "" if state == "done" else f"about {durations.words(left)}")
     runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
-    out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:", markup=False)
+    out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:")
     wide(out).print(table)
     num_done = sum(training.is_done() for training in trainings)
     total = durations.words(durations.seconds_left(seconds, workers))
@@ -195,10 +191,10 @@ def _show(study: Study, output: Path, data_name: str) -> None:
 def _leave(outcome: Outcome, output: Path) -> None:
     """Says what did not go well, and leaves with a status that tells it."""
     for task, reason in outcome.failures:
-        err.print(f"[red]Failed:[/] {escape(task.name)}: {escape(reason)}")
+        err.print(headed("Failed:", "red", f"{task.name}: {reason}"))
     if outcome.signal_number is not None:
         err.print("Stopped; nothing is lost. The same command goes on.")
         sys.exit(128 + outcome.signal_number)
     if outcome.failures:
         sys.exit(1)
-    out.print(f"A page of all results: vimco report {output}", markup=False)
+    out.print(f"A page of all results: vimco report {output}")

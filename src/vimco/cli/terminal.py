@@ -17,18 +17,19 @@ from rich.progress import (
 from rich.text import Text
 
 from vimco.data import Progress as DownloadHook
+from vimco.errors import printable
 from vimco.models import MODELS
+from vimco.report.terminal import Terminal
 from vimco.runs.directory import Run
 from vimco.runs.observer import Observer
 
-# Without markup and emoji codes: a path is printed as it is.
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 def headed(head: str, colour: str, message: str) -> Text:
     """A message after a coloured word."""
-    return Text.assemble((head, colour), " ", message)
+    return Text.assemble((head, colour), " ", printable(message, "\n\t"))
 
 
 class TrainingDisplay(Observer):
@@ -47,7 +48,7 @@ class TrainingDisplay(Observer):
 
     def started(self, run: Run, update: int, total: int | None) -> None:
         """Says what is being trained, and where."""
-        self.stopped()
+        self.ended()
         config = run.config
         self.total, self.minutes = total, config.minutes
         sizes = "-".join(map(str, config.layers))
@@ -92,7 +93,7 @@ class TrainingDisplay(Observer):
         """Prints a note."""
         self.err.print(headed("Note:", "yellow", message))
 
-    def stopped(self) -> None:
+    def ended(self) -> None:
         """Takes the bar off the screen."""
         self.stack.close()
 
@@ -114,7 +115,7 @@ def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int]
         transient=True,
         disable=not err.is_terminal,
     ) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(printable(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -132,7 +133,7 @@ def download_progress(err: Console) -> Iterator[DownloadHook]:
 
         def show(name: str, done: int, total: int) -> None:
             if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
+                tasks[name] = bar.add_task(printable(name), total=total)
             bar.update(tasks[name], completed=done, total=total)
 
         yield show

@@ -2,7 +2,7 @@
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -43,15 +43,21 @@ class Train:
 
     def __call__(self) -> None:
         """Trains, and says what came out."""
-        display = TrainingDisplay(out, err)
-        try:
-            if self.resume is not None:
-                run = session.resume(self.resume, display, **{name: getattr(self.config, name) for name in BUDGET})
-            else:
-                run = session.train(self.config.checked, self.output, display)
-        finally:
-            display.stopped()
-        _print_result(run)
+        config, path = self.config, self.resume
+        if path is None:
+            trained(lambda display: session.train(config.checked, self.output, display))
+        else:
+            trained(lambda display: session.resume(path, display, **{name: getattr(config, name) for name in BUDGET}))
+
+
+def trained(work: Callable[[TrainingDisplay], Run]) -> None:
+    """Train with a display, and say what came out."""
+    display = TrainingDisplay(out, err)
+    try:
+        run = work(display)
+    finally:
+        display.ended()
+    _print_result(run)
 
 
 def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:

@@ -8,9 +8,12 @@ import numpy as np
 from vimco.data.dataset import Dataset
 from vimco.data.randomness import bernoulli, shuffled_indices
 from vimco.errors import UsageError
+from vimco.files import opened
 
 SUFFIXES = (".npy", ".npz")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val"), "test": ("test",)}
+KNOWN_NAMES = {name for names in SPLIT_NAMES.values() for name in names}
+LARGEST_FILE = 2**33  # bytes, also when expanded
 SHUFFLE_SEED = 0
 SHARE = 7  # a single array is split 5/7, 1/7, 1/7, as MNIST is
 
@@ -51,10 +54,19 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The array of a `.npy` file; of an archive its only array, or those that are splits: others are not expanded."""
     try:
-        with path.open("rb") as file:
+        with opened(path, LARGEST_FILE) as file:
             loaded = np.load(file, allow_pickle=False)
-            contents = {"images": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+            if isinstance(loaded, np.ndarray):
+                return {"images": loaded}
+            sizes = {info.filename: info.file_size for info in loaded.zip.infolist()}
+            names = [name for name in loaded.files if f"{name}.npy" in sizes]  # what else is in it is no array
+            wanted = names if len(names) == 1 else [name for name in names if name in KNOWN_NAMES]
+            if sum(sizes[f"{name}.npy"] for name in wanted) > LARGEST_FILE:
+                raise ValueError(f"it expands to more than {LARGEST_FILE:,} bytes")
+            arrays = {name: loaded[name] if name in wanted else np.empty(0) for name in names}
+            return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {path}.") from error
     # Numpy has no error of its own for what it cannot read: damage in one byte may give a TokenError or a MemoryError.
@@ -63,8 +75,6 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             f"{path} cannot be read as a {path.suffix} file of numbers: it is damaged, or of another format, or holds "
             f"Python objects, which are never loaded. ({error})"
         ) from error
-    # What is in an archive but not an array comes as bytes.
-    return {name: array for name, array in contents.items() if isinstance(array, np.ndarray)}
 
 
 def _splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vimco.data.dataset import Dataset
 from vimco.errors import UsageError
-from vimco.files import replace_file
+from vimco.files import read_file, replace_file
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class Identity:
 def read_packed(path: Path, identity: Identity) -> Dataset:
     """Reads a packed file and makes sure that it holds the known data set, to the last pixel."""
     try:
-        packed = np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False)
+        size = sum(identity.sizes) * identity.image_shape[0] * identity.image_shape[1] + 2**16  # more than it can hold
+        content = lzma.LZMADecompressor().decompress(read_file(path, size), max_length=size)
+        packed = np.load(io.BytesIO(content), allow_pickle=False)
         images = np.unpackbits(packed, axis=1, count=identity.image_shape[0] * identity.image_shape[1])
         return identity.dataset(images)
     except (OSError, EOFError, lzma.LZMAError, TypeError, ValueError) as error:  # UsageError is a ValueError

@@ -11,6 +11,9 @@ import numpy as np
 from vimco.data.dataset import Dataset
 from vimco.data.packed import Identity
 from vimco.errors import UsageError
+from vimco.files import read_file
+
+LARGEST_FILE = 2**28  # bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def read_published(published: PublishedSet, folder: Path) -> Dataset:
 def _content(file: PublishedFile, folder: Path) -> bytes:
     path = folder / file.name
     try:
-        content = path.read_bytes()
+        content = read_file(path, LARGEST_FILE)
     except OSError as error:
         reason = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise UsageError(f"{path} {reason}. The folder must hold the file as published, under this name.") from error

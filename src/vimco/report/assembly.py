@@ -10,11 +10,11 @@ from pathlib import Path
 
 from vimco import __version__
 from vimco.errors import UsageError
+from vimco.files import read_file, write_file
 from vimco.report.markdown import markdown
 from vimco.report.page import html
 from vimco.runs.directory import Run
 from vimco.runs.figures import COLOURS, Curve
-from vimco.runs.store import write_atomically
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import PAPER, variations
 from vimco.studies.curves import plot, validation_points
@@ -34,6 +34,8 @@ from vimco.studies.document import (
 from vimco.studies.paper.protocol import SOURCE
 from vimco.studies.results import collected
 from vimco.studies.study import command
+
+LARGEST_REMARKS = 2**22  # bytes
 
 INTRODUCTION = (
     f"Every number here was measured by the program vimco {__version__}, from the run directories listed at the end; "
@@ -60,14 +62,14 @@ def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = N
     document = report(runs, problems, _paragraphs(remarks) if remarks else ())
     (output / "figures").mkdir(parents=True, exist_ok=True)
     for picture in document.pictures:
-        write_atomically(output / picture.file, picture.content)
+        write_file(output / picture.file, picture.content)
     files = {
         "results.md": markdown(document),
         "index.html": html(document),
         "runs.json": json.dumps({run.name: record(run) for run in runs}, indent=1) + "\n",
     }
     for name, text in files.items():
-        write_atomically(output / name, text.encode())
+        write_file(output / name, text.encode())
     return output / "results.md", output / "index.html", problems
 
 
@@ -108,7 +110,7 @@ def record(run: Run) -> dict[str, object]:
 def _paragraphs(file: Path) -> list[str]:
     """The paragraphs of a text, without its line breaks."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_file(file, LARGEST_REMARKS).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The remarks cannot be read from {file} ({error}): name a text file in UTF-8.") from None
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]

@@ -1,15 +1,30 @@
 """A section of a document on a terminal."""
 
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text as Line
 
 from vimco.errors import printable
-from vimco.runs.store import write_atomically
+from vimco.files import write_file
 from vimco.studies.document import Entry, Picture, Section, Table, Text, Versions
+
+
+class Terminal(Console):
+    """A console on which text is printed as it is: without markup or emoji codes, and with control characters shown.
+
+    Names and configurations may come from strangers, and a terminal obeys the control characters that it is sent.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(highlight=False, markup=False, emoji=False, **{"soft_wrap": True, **options})
+
+    def render_str(self, text: str, **options: Any) -> Line:
+        """Every string goes through here, those in the cells of tables too."""
+        return super().render_str(printable(text, "\n\t"), **options)
 
 
 def print_section(section: Section, folder: Path, out: Console) -> None:
@@ -23,15 +38,15 @@ def print_section(section: Section, folder: Path, out: Console) -> None:
                     _print_table(table, out)
             case Picture():
                 path = folder / f"{block.name}.{block.kind}"
-                write_atomically(path, block.content)
-                out.print(f"Figure: {path}", markup=False)
+                write_file(path, block.content)
+                out.print(f"Figure: {path}")
             case Text():
-                out.print(printable(block.text), markup=False)
+                out.print(block.text)
 
 
 def wide(console: Console) -> Console:
     """A file or a pipe has no width: give tables the room they need."""
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    return console if console.is_terminal else Terminal(width=160, soft_wrap=False)
 
 
 def _print_table(block: Table, out: Console) -> None:
@@ -45,7 +60,8 @@ def _print_table(block: Table, out: Console) -> None:
     wide(out).print(table)
 
 
-def _text(entry: Entry) -> str:
-    text, detail = escape(printable(entry.text)), escape(printable(entry.detail))
-    text = f"[bold]{text}[/] *" if entry.is_best else text
-    return f"{text}\n[dim]{detail}[/]" if detail else text
+def _text(entry: Entry) -> Line:
+    text = Line(printable(entry.text), "bold" if entry.is_best else "")
+    if entry.is_best:
+        text.append(" *", "not bold")
+    return text.append(f"\n{printable(entry.detail)}", "not bold dim") if entry.detail else text

@@ -12,7 +12,7 @@ from vimco.models import MODELS
 from vimco.registry import fits, in_words, text
 
 DEFAULT_UPDATES = 100_000
-MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
+MAX_INTEGER = MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
 MAX_SEED = 2**32 - 1  # beyond it, two seeds could give the same key
 BUDGET = ("updates", "epochs", "minutes")
 ARCHITECTURE = ("layers", "proposal", "symmetric", "slice_size")  # what a model family may take
@@ -94,6 +94,10 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise UsageError(f"{_option(name)} must be a positive, finite number; got {value}.")
+        for name in ("num_samples", "slice_size", "batch_size", "warmup_updates", "schedule_updates", "layers"):
+            value = getattr(self, name)
+            if value is not None and (max(value, default=0) if isinstance(value, tuple) else value) > MAX_INTEGER:
+                raise UsageError(f"{_option(name)} must be at most {MAX_INTEGER:,}: numbers are counted in 32 bits.")
         for name in ("warmup_updates", "checkpoint_seconds"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):

@@ -21,7 +21,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -31,9 +31,11 @@ import numpy as np
 
 from vimco.data import Dataset, Progress, load_dataset
 from vimco.errors import UsageError
+from vimco.runs.checkpoints import CHECKPOINT, facts_of_run, latest_checkpoint, latest_update, refuse_another_run
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.runs.store import (
+    DamagedFileError,
     filled,
     fits,
     metrics_and_damage,
@@ -42,7 +44,6 @@ from vimco.runs.store import (
     read_facts,
     read_json,
     write_json,
-    write_tree,
 )
 from vimco.training.evaluation import Evaluation, evaluate
 
@@ -51,8 +52,6 @@ T = TypeVar("T")
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
-CHECKPOINT = "checkpoint.safetensors"
-PREVIOUS = "checkpoint.previous.safetensors"
 SUMMARY = "summary.json"
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
 
@@ -169,28 +168,44 @@ class Run:
 
     def model(self, weights: Weights = "best") -> Any:
         """The model with its best, latest, or best averaged parameters."""
+        return self.model_and_update(weights)[0]
+
+    def model_and_update(self, weights: Weights = "best") -> tuple[Any, int]:
+        """The model with these parameters, and the update after which they were kept, from one read of one file."""
         with precision(self.config):
-            D = self.image_shape[0] * self.image_shape[1]
-            template = untrained_model(self.config, np.zeros(D), self.image_shape)
             if weights == "latest":
-                arrays, facts = latest_checkpoint(self.path)
-                if "warning" in facts:
-                    warnings.warn(facts["warning"], stacklevel=2)
-                arrays = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
-                return filled(template, arrays, self.path / CHECKPOINT)
-            path = self.path / BEST[weights]
-            if not path.exists():
-                raise UsageError(
-                    f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose others."
-                    if weights == "best-average" and self.config.averaging is None
-                    else f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
-                )
-            return filled(template, read_arrays(path)[0], path)
+                checkpoint = latest_checkpoint(self.path)
+                if checkpoint.fallback is not None:
+                    warnings.warn(checkpoint.fallback, stacklevel=3)
+                path, facts = self.path / CHECKPOINT, checkpoint.facts
+                arrays = {n.removeprefix("model."): a for n, a in checkpoint.arrays.items() if n.startswith("model.")}
+            else:
+                path = self.path / BEST[weights]
+                if not path.exists():
+                    raise UsageError(
+                        f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose "
+                        "others."
+                        if weights == "best-average" and self.config.averaging is None
+                        else f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
+                    )
+                arrays, facts = read_arrays(path)
+            mean = np.zeros(self.image_shape[0] * self.image_shape[1])
+            template = eqx.filter_eval_shape(lambda: untrained_model(self.config, mean, self.image_shape))
+            model = filled(template, arrays, path)
+            refuse_another_run(facts, self.config, self.data["checksum"], path)
+            return model, update_in(facts, path)
 
     def update_of(self, weights: Weights) -> int:
         """The update after which these parameters were kept."""
-        facts = latest_checkpoint(self.path)[1] if weights == "latest" else read_facts(self.path / BEST[weights])
-        return facts["update"]
+        if weights == "latest":
+            return latest_update(self.path)
+        path = self.path / BEST[weights]
+        return update_in(read_facts(path), path)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What stands in each of its weights files, to tell them from those of another run."""
+        return facts_of_run(self.config, self.data["checksum"])
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
         """The data set that the run was trained on, checked to be the same. `progress` is told about a download."""
@@ -212,10 +227,11 @@ class Run:
         progress: Any = None,
     ) -> Evaluation:
         """The K-sample bound of every example of a split, with samples from the proposal it was trained with."""
-        model = self.model(weights)
+        model, update = self.model_and_update(weights)
         with precision(self.config):
             examples = Experiment(self.config, self.dataset()).examples(split)
-            return evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
+            evaluation = evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
+            return evaluation._replace(update=update)
 
     def record_outcome(self, outcome: dict[str, Any]) -> None:
         """Keeps what came out in `summary.json`, with the evaluations that are there already.
@@ -226,7 +242,7 @@ class Run:
         with one_at_a_time(self.path):
             before = _summary(self.path / SUMMARY)
             stages, evaluations = before.get("stages", []), before.get("evaluations", [])
-            if before.get("updates") == outcome["updates"]:
+            if before.get("updates") == outcome["updates"] and evaluations:
                 outcome = {**outcome, "evaluations": evaluations}
             elif kept := [e for e in evaluations if e["update"] <= before.get("updates", -1)]:
                 stages = [*stages, {"updates": before["updates"], "evaluations": kept}]
@@ -234,8 +250,8 @@ class Run:
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
-        update = self.update_of(weights)
-        record = {"split": split, "weights": weights, "seed": seed, "update": update, **evaluation.to_json()}
+        which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
+        record = {**which, **evaluation.to_json()}
         kind = ("split", "weights", "seed", "num_samples")
         with one_at_a_time(self.path):
             summary = _summary(self.path / SUMMARY)
@@ -294,25 +310,27 @@ def new_directory(config: RunConfig) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-@contextlib.contextmanager
-def created(path: Path, config: RunConfig, dataset: Dataset) -> Iterator[Run]:
-    """A new run directory, held for this process. One that holds anything is refused."""
+def make_directory(path: Path) -> None:
+    """Make a directory for a new run. One that holds anything is refused."""
     refuse_occupied(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
-    with locked(path):
-        refuse_occupied(path)  # another process may have been quicker
-        data = {
-            "name": dataset.name,
-            "checksum": dataset.checksum,
-            "image_shape": list(dataset.image_shape),
-            "note": dataset.note,
-        }
-        run = Run(path, config, environment(), data, path.name)
-        write_config(run)
-        yield run
+
+
+def create(path: Path, config: RunConfig, dataset: Dataset) -> Run:
+    """Begin a new run in a directory that this process holds."""
+    refuse_occupied(path)  # another process may have been quicker
+    data = {
+        "name": dataset.name,
+        "checksum": dataset.checksum,
+        "image_shape": list(dataset.image_shape),
+        "note": dataset.note,
+    }
+    run = Run(path, config, environment(), data, path.name)
+    write_config(run)
+    return run
 
 
 def refuse_occupied(path: Path) -> None:
@@ -336,23 +354,6 @@ def write_config(run: Run) -> None:
     write_json(run.path / CONFIG, record)
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a run directory for this process. The system lets go of it when the process ends, however that happens."""
-    import fcntl  # not on Windows, where the library can be used but not the program
-
-    try:
-        file = (path / ".lock").open("w")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.") from None
-        yield
-
-
 def environment() -> dict[str, Any]:
     """What, beside the configuration, decides the last bits of a result."""
     packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -370,44 +371,11 @@ def differences(run: Run) -> list[str]:
     ]
 
 
-def has_checkpoint(path: Path) -> bool:
-    """Whether a run got as far as its first checkpoint."""
-    return (path / CHECKPOINT).exists() or (path / PREVIOUS).exists()
-
-
-def latest_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and facts of the latest whole checkpoint. Facts gain a `warning` where that is the previous one."""
-    try:
-        return read_arrays(path / CHECKPOINT)
-    except UsageError as error:
-        latest_error = error
-    try:
-        arrays, facts = read_arrays(path / PREVIOUS)
-    except UsageError as error:
-        raise UsageError(
-            f"{latest_error} {error} So there is no checkpoint to go on from: restore one of the two files, or start "
-            "the run anew."
-        ) from error
-    return arrays, {
-        **facts,
-        "warning": f"{latest_error} Going on from the checkpoint before it, of update {facts['update']:,}.",
-    }
-
-
-def go_back_to_previous(path: Path) -> None:
-    """Puts the previous checkpoint in the place of a damaged latest one, which must not become the previous one."""
-    (path / PREVIOUS).replace(path / CHECKPOINT)
-
-
-def remove_unfinished_files(path: Path) -> None:
-    """Removes what a killed process left half-written. Only for the holder of the run directory."""
-    for file in path.glob(".*.part"):
-        file.unlink(missing_ok=True)
-
-
-def write_checkpoint(path: Path, state: eqx.Module, facts: dict[str, Any]) -> None:
-    """Writes the latest checkpoint, and keeps the one before it."""
-    write_tree(path / CHECKPOINT, state, facts, previous=path / PREVIOUS)
+def update_in(facts: dict[str, Any], path: Path) -> int:
+    """The update in the facts of a weights file."""
+    if not fits(facts.get("update"), int):
+        raise DamagedFileError(f"{path} is damaged: it does not say of which update it is.")
+    return facts["update"]
 
 
 def _cpu() -> str:

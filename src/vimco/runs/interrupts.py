@@ -1,32 +1,66 @@
-"""Signals from the system, collected until somebody has time for them."""
+"""Signals from the system, collected until the program has time for them."""
 
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
+
+TOGETHER_SECONDS = 0.1  # signals that arrive within this time are one request: some managers of jobs send two
+
+
+class Signals(list[int]):
+    """The signals received so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_at = 0.0
+        self.before = {name: signal.getsignal(name) or signal.SIG_DFL for name in (signal.SIGINT, signal.SIGTERM)}
+        # A signal that is ignored stays so: a shell ignores SIGINT for its background jobs.
+        self.caught = [name for name, handler in self.before.items() if handler != signal.SIG_IGN]
+        if threading.current_thread() is not threading.main_thread():
+            self.caught = []  # whoever runs in the main thread handles signals
+
+    def collect(self) -> None:
+        """Collect the first signal; those after it act as they did before."""
+        for name in self.caught:
+            signal.signal(name, self._receive)
+
+    def restore(self) -> None:
+        """Let signals act as they did before."""
+        for name in self.caught:
+            signal.signal(name, self.before[name])
+
+    def _receive(self, number: int, _frame: object) -> None:
+        if not self:
+            self.append(number)
+            self.first_at = time.monotonic()
+        elif time.monotonic() - self.first_at >= TOGETHER_SECONDS:
+            self.restore()
+            signal.raise_signal(number)
+
+    @contextlib.contextmanager
+    def ending_at_once(self) -> Iterator[None]:
+        """Let SIGTERM end the process at once, even while it compiles: for times when there is nothing to save.
+
+        A Python handler would wait for the compiler. A program that has a handler of its own keeps it.
+        """
+        is_ours = signal.SIGTERM in self.caught and not self and self.before[signal.SIGTERM] == signal.SIG_DFL
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            if is_ours:
+                signal.signal(signal.SIGTERM, self._receive)
 
 
 @contextlib.contextmanager
-def collected_signals() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; the next one acts at once, as it would have without us."""
-    received: list[int] = []
-    before = {name: signal.getsignal(name) or signal.SIG_DFL for name in (signal.SIGINT, signal.SIGTERM)}
-    # A signal that is ignored stays so: a shell ignores SIGINT for its background jobs.
-    caught = [name for name, handler in before.items() if handler != signal.SIG_IGN]
-    if threading.current_thread() is not threading.main_thread():
-        caught = []  # whoever runs in the main thread handles signals
-
-    def receive(number: int, _frame: object) -> None:
-        received.append(number)
-        restore()
-
-    def restore() -> None:
-        for name in caught:
-            signal.signal(name, before[name])
-
+def collected_signals() -> Iterator[Signals]:
+    """Collect the first SIGINT or SIGTERM; the next one acts at once, as it would have without us."""
+    signals = Signals()
     try:
-        for name in caught:
-            signal.signal(name, receive)
-        yield received
+        signals.collect()
+        yield signals
     finally:
-        restore()
+        signals.restore()

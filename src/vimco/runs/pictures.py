@@ -1,12 +1,24 @@
 """The pictures of a run: its curves, and what its model has learned."""
 
 from pathlib import Path
+from typing import Any
 
 from vimco.errors import UsageError
+from vimco.files import write_file
 from vimco.models import MODELS
 from vimco.runs.directory import Run, Weights
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
-from vimco.runs.store import write_atomically
+from vimco.runs.observer import Observer
+
+
+class Pictures(Observer):
+    """Draws the pictures of a run at its end."""
+
+    def finished(self, run: Run, experiment: Experiment, model: Any) -> None:
+        """Write `curves.png` and `samples.png`, with the data and the model that are in memory."""
+        draw_curves(run)
+        if MODELS[run.config.task].pictures is not None:
+            draw_samples(run, experiment=experiment, model=model)
 
 
 def draw_curves(run: Run) -> Path:
@@ -17,7 +29,7 @@ def draw_curves(run: Run) -> Path:
     estimator = " ".join((config.estimator, *config.estimator_options))
     title = f"{config.data}, {config.task}, {estimator}, K = {config.num_samples}, seed {config.seed}"
     path = run.path / "curves.png"
-    write_atomically(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
+    write_file(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
     return path
 
 
@@ -29,16 +41,22 @@ def draw_samples(
     columns: int = 12,
     weights: Weights = "best",
     seed: int = 0,
+    experiment: Experiment | None = None,
+    model: Any = None,
 ) -> Path:
-    """Writes a picture of test images and what the model makes of them: `samples.png`, if no name is given."""
+    """Write a picture of test images and what the model makes of them: `samples.png`, if no name is given.
+
+    `experiment` and `model` are those of the run, where they are in memory already.
+    """
     from vimco.runs import figures
 
     make = MODELS[run.config.task].pictures
     if make is None:
         raise UsageError(f"A model of the task {run.config.task} draws no pictures.")
     with precision(run.config):
-        examples = Experiment(run.config, run.dataset()).examples("test")
-        images = make(run.model(weights), key_for(Purpose.PICTURES, seed), examples, columns, rows)
+        model = run.model(weights) if model is None else model
+        examples = (experiment or Experiment(run.config, run.dataset())).examples("test")
+        images = make(model, key_for(Purpose.PICTURES, seed), examples, columns, rows)
     path = output or run.path / "samples.png"
-    write_atomically(path, figures.figure_bytes(figures.image_grid(images, run.image_shape)))
+    write_file(path, figures.figure_bytes(figures.image_grid(images, run.image_shape)))
     return path

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ import jax.numpy as jnp
 
 from vimco.data import load_dataset
 from vimco.errors import UsageError
-from vimco.models import MODELS
+from vimco.files import remove_unfinished_files
 from vimco.parameters import partition
-from vimco.runs import directory, pictures, store
+from vimco.runs import checkpoints, directory, store
+from vimco.runs.checkpoints import Checkpoint, Progress
 from vimco.runs.config import BUDGET, RunConfig
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
-from vimco.runs.interrupts import collected_signals
+from vimco.runs.interrupts import Signals, collected_signals
 from vimco.runs.observer import Observer
-from vimco.runs.store import filled, read_arrays, write_tree
-from vimco.runs.tensorboard import event_files, summary_writer
+from vimco.runs.pictures import Pictures
+from vimco.runs.store import Hold, filled, read_arrays, write_tree
+from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
 from vimco.training.evaluation import evaluate
-from vimco.training.loop import TrainingState, updated
+from vimco.training.loop import updated
 
 SECONDS_PER_CALL = 1.0  # the host looks at metrics, signals and the clock between two compiled calls
 
@@ -39,7 +42,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 def train(config: RunConfig, output: str | Path | None = None, observer: Observer | None = None) -> Run:
-    """Trains a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
+    """Train a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
 
     Every mistake in the configuration is found before anything is written.
     """
@@ -50,15 +53,16 @@ def train(config: RunConfig, output: str | Path | None = None, observer: Observe
         dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
         experiment = Experiment(config, dataset)
         _rehearse(experiment)
-        if config.tensorboard:
-            summary_writer()
+        observers = [observer, *_own_observers(config)]
         model = _starting_model(experiment)
-        with directory.created(path, config, dataset) as run:
-            return _Session(run, experiment, experiment.initial_state(model), _Record(), observer).go()
+        directory.make_directory(path)
+        with store.held_for_training(path) as hold:
+            run = directory.create(path, config, dataset)
+            return _Session(run, hold, experiment, experiment.initial_state(model), Progress(), observers).run_to_end()
 
 
 def resume(path: str | Path, observer: Observer | None = None, **budget: int | float | None) -> Run:
-    """Goes on with a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
+    """Resume a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
     `minutes=`, which count from the run's beginning.
 
     It then ends with the same parameters, bit for bit, as a run that was never interrupted.
@@ -71,114 +75,153 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
         horizon = {"schedule_updates": run.config.horizon} if run.config.schedule == "cosine" else {}
         changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
         run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
-    with precision(run.config), directory.locked(run.path):
+    with precision(run.config), store.held_for_training(run.path) as hold:
         different = directory.differences(run)
         if different:
             observer.warned(
                 f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
             )
         experiment = Experiment(run.config, run.dataset(observer.downloaded))
-        warning = None
-        if directory.has_checkpoint(run.path):
-            arrays, facts = directory.latest_checkpoint(run.path)
-            state = filled(experiment.initial_state(), arrays, run.path / directory.CHECKPOINT)
-            record = _Record(**{field.name: facts[field.name] for field in dataclasses.fields(_Record)})
-            warning = facts.get("warning")
+        observers = [observer, *_own_observers(run.config)]
+        if checkpoints.has_checkpoint(run.path):
+            checkpoint = checkpoints.latest_checkpoint(run.path)
+            if "identity" not in checkpoint.facts:
+                raise UsageError(
+                    f"{run.path} was trained by an earlier version, whose optimizer kept another state: it can be "
+                    f"evaluated and drawn, but not resumed. Start a new run from its weights: --init-from {run.path}."
+                )
+            template = eqx.filter_eval_shape(experiment.initial_state)
+            state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
+            session = _Session(run, hold, experiment, state, checkpoint.progress, observers)
+            session.check(checkpoint, is_extended=bool(given))
         else:  # stopped before its first checkpoint
-            state, record = experiment.initial_state(_starting_model(experiment)), _Record()
-        session = _Session(run, experiment, state, record, observer)
-        if given:
-            session.refuse_if_past_its_end()
-        if warning is not None:
-            observer.warned(warning)
-            directory.go_back_to_previous(run.path)
-        directory.remove_unfinished_files(run.path)
-        store.truncate_metrics(run.path / directory.METRICS, session.update)
+            checkpoint, state = None, experiment.initial_state(_starting_model(experiment))
+            session = _Session(run, hold, experiment, state, Progress(), observers)
+        session.repair(checkpoint)
         if given:
             directory.write_config(run)
-        return session.go()
+        return session.run_to_end()
 
 
-@dataclasses.dataclass
-class _Record:
-    """What the host keeps, beside the state on the device."""
-
-    seconds: float = 0.0  # of training, over all sessions
-    best: dict[str, Any] | None = None  # update and validation bound of the best model
-    best_average: dict[str, Any] | None = None
+def _own_observers(config: RunConfig) -> list[Observer]:
+    return [*([EventFiles()] if config.tensorboard else []), Pictures()]
 
 
 class _Session:
     """One process's part of a run."""
 
-    def __init__(self, run: Run, experiment: Experiment, state: TrainingState, record: _Record, observer: Observer):
-        self.run, self.experiment, self.state, self.record, self.observer = run, experiment, state, record, observer
+    def __init__(
+        self,
+        run: Run,
+        hold: Hold,
+        experiment: Experiment,
+        state: Any,
+        progress: Progress,
+        observers: Sequence[Observer],  # warnings go to the first
+    ):
+        self.run, self.hold, self.experiment = run, hold, experiment
+        self.state, self.progress, self.observers = state, progress, observers
         self.trainer = experiment.trainer
         self.examples: Examples = experiment.examples("train")
         self.validation: Examples = experiment.examples("validation")
         self.updates_per_epoch = self.trainer.updates_per_epoch(self.examples)
         self.total = run.config.total_updates(self.updates_per_epoch)
         self.update = int(state.update)
-        self.epoch = -1
+        self.epoch = self.update // self.updates_per_epoch
+        self.order = self.trainer.epoch_order(self.examples, self.epoch)
         self.latest: dict[str, Any] = {}
-        self.last_logged = (self.update, record.seconds)
+        self.signals = Signals()
+        self.saved_at = time.monotonic()
+        self.has_compiled_validation = False
 
-    def refuse_if_past_its_end(self) -> None:
+    def check(self, checkpoint: Checkpoint, *, is_extended: bool) -> None:
+        """Refuse a checkpoint of another run, and a budget that is used up already."""
         config = self.run.config
-        if self.total is not None and self.update > self.total:
+        path = self.run.path / checkpoints.CHECKPOINT
+        checkpoints.refuse_another_run(checkpoint.facts, config, self.run.data["checksum"], path)
+        if is_extended and self.total is not None and self.update > self.total:
             raise UsageError(
                 f"{self.run.path} has done {self.update:,} updates already, more than the {self.total:,} asked for: "
                 "budgets count from the run's beginning."
             )
-        if config.minutes is not None and self._is_over():
+        if is_extended and config.minutes is not None and self._is_over():
             raise UsageError(
-                f"{self.run.path} has trained for {self.record.seconds / 60:.1f} minutes already, and "
+                f"{self.run.path} has trained for {self.progress.seconds / 60:.1f} minutes already, and "
                 f"{config.minutes:g} were asked for: budgets count from the run's beginning."
             )
 
-    def go(self) -> Run:
+    def repair(self, checkpoint: Checkpoint | None) -> None:
+        """Bring the files of the directory to the state of the checkpoint, or of a new run."""
+        if checkpoint is not None and checkpoint.fallback is not None:
+            self.observers[0].warned(checkpoint.fallback)
+            checkpoints.go_back_to_previous(self.run.path)
+        remove_unfinished_files(self.run.path)
+        path = self.run.path / directory.METRICS
+        _, damaged = store.metrics_and_damage(path)
+        if damaged:
+            lines = "1 line is" if damaged == 1 else f"{damaged} lines are"
+            self.observers[0].warned(
+                f"{path}: {lines} damaged, and left out. Parameters and checkpoints do not suffer."
+            )
+        store.truncate_metrics(path, self.progress.logged_update)
+
+    def run_to_end(self) -> Run:
+        """Train to the end of the budget, then write what came out. A signal ends it with `Interrupted`."""
         config = self.run.config
         if config.schedule == "cosine" and self.total is not None and self.total > config.horizon:
-            self.observer.warned(
+            self.observers[0].warned(
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
-        with event_files(self.run) as self.add_event, collected_signals() as received:
-            if not directory.has_checkpoint(self.run.path):
-                self._save()
-            self.observer.started(self.run, self.update, self.total)
-            saved_at, num_updates = time.monotonic(), 1
-            while not self._is_over():
-                start = time.monotonic()
-                num_updates = min(num_updates, self._updates_to_next_stop())
-                self._advance(num_updates)
-                elapsed = time.monotonic() - start
-                self.record.seconds += elapsed
-                num_updates = _next_size(num_updates, elapsed)
-                self.observer.advanced(self.update, self.record.seconds, self.latest)
-                is_over = self._is_over()
-                if is_over or self._is_due(self.run.config.validate_every):
-                    self._log(self._validate())
-                elif self._is_due(self.run.config.log_every):
-                    self._log({})
-                if is_over or received or time.monotonic() - saved_at > self.run.config.checkpoint_seconds:
+        try:
+            with collected_signals() as self.signals:
+                if not checkpoints.has_checkpoint(self.run.path):
                     self._save()
-                    saved_at = time.monotonic()
-                if received and not is_over:
-                    raise Interrupted(received[0], self.run, self.update)
-        self._finish()
+                for observer in self.observers:
+                    observer.started(self.run, self.update, self.total)
+                self._train()
+            self._finish()
+        finally:
+            for observer in self.observers:
+                observer.ended()
         return self.run
+
+    def _train(self) -> None:
+        if self._is_line_due():  # the checkpoint was written just before the line
+            self._log_line()
+            self._save()
+        num_updates, is_first = 1, True
+        while not self._is_over():
+            start = time.monotonic()
+            num_updates = min(num_updates, self._updates_to_next_stop())
+            if is_first:
+                with self.signals.ending_at_once():  # the first call compiles, and nothing is unsaved
+                    self._advance(num_updates)
+            else:
+                self._advance(num_updates)
+            is_first, elapsed = False, time.monotonic() - start
+            self.progress.seconds += elapsed
+            num_updates = _next_size(num_updates, elapsed)
+            for observer in self.observers:
+                observer.advanced(self.update, self.progress.seconds, self.latest)
+            self._leave_if_asked()
+            if self._is_line_due():
+                self._log_line()
+            if self._is_over() or time.monotonic() - self.saved_at > self.run.config.checkpoint_seconds:
+                self._save()
+
+    def _leave_if_asked(self, *_: int) -> None:
+        if self.signals and not self._is_over():
+            self._save()
+            raise Interrupted(self.signals[0], self.run, self.update)
 
     def _is_over(self) -> bool:
         if self.total is not None:
             return self.update >= self.total
         assert self.run.config.minutes is not None
-        return self.record.seconds >= 60 * self.run.config.minutes
-
-    def _is_due(self, every: int) -> bool:
-        return self.update % every == 0
+        return self.progress.seconds >= 60 * self.run.config.minutes
 
     def _updates_to_next_stop(self) -> int:
-        """To the next line of metrics, validation, end of an epoch, or end of the run."""
+        """Return the updates to the next line of metrics, validation, end of an epoch, or end of the run."""
         config = self.run.config
         distances = [every - self.update % every for every in (config.log_every, config.validate_every)]
         distances.append(self.updates_per_epoch - self.update % self.updates_per_epoch)
@@ -189,86 +232,115 @@ class _Session:
     def _advance(self, num_updates: int) -> None:
         epoch = self.update // self.updates_per_epoch
         if epoch != self.epoch:
-            self.order = self.trainer.epoch_order(self.examples, epoch)
-            self.epoch = epoch
+            self.epoch, self.order = epoch, self.trainer.epoch_order(self.examples, epoch)
         self.state = jax.block_until_ready(self.trainer.advanced(self.state, self.examples, self.order, num_updates))
         self.update = int(self.state.update)
         if self.state.first_bad_update:
             raise self._not_finite(int(self.state.first_bad_update), "the bound, its gradient or the parameters")
 
     def _not_finite(self, update: int, what: str) -> UsageError:
-        start = f" (--init-from {self.run.path} starts it from the best weights)" if self.record.best else ""
+        start = f" (--init-from {self.run.path} starts it from the best weights)" if self.progress.best else ""
         return UsageError(
             f"At update {update:,} {what} ceased to be finite, so training stopped; {self.run.path} keeps the last "
             f"good checkpoint. Try a new run{start} with a smaller --learning-rate, --clip 1, or --precision float64."
         )
 
+    def _is_line_due(self) -> bool:
+        if self.update in (0, self.progress.logged_update):
+            return False
+        return self._is_validation_due() or self.update % self.run.config.log_every == 0
+
+    def _is_validation_due(self) -> bool:
+        return self._is_over() or self.update % self.run.config.validate_every == 0
+
+    def _log_line(self) -> None:
+        if not self._is_validation_due():
+            self._log({})
+        elif self.has_compiled_validation:
+            self._log(self._validate())
+        else:
+            self._save()  # so that nothing is unsaved while it compiles
+            with self.signals.ending_at_once():
+                validation = self._validate()
+            self.has_compiled_validation = True
+            self._log(validation)
+
     def _validate(self) -> dict[str, Any]:
-        """The validation bound with the training K, of the parameters and of their average; keeps the best of each."""
+        """Return the validation bound with the training K, of the parameters and of their average.
+
+        Writes the best model, and the best average, where these are better than those before.
+        """
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
 
         def bound(model: Any) -> float:
-            value = evaluate(model, self.validation, key, self.run.config.num_samples).mean_bound
-            if not math.isfinite(value):
+            evaluation = evaluate(model, self.validation, key, self.run.config.num_samples, self._leave_if_asked)
+            if not math.isfinite(evaluation.mean_bound):
                 raise self._not_finite(self.update, "the validation bound")
-            return value
+            return evaluation.mean_bound
 
-        line = {"validation_bound": bound(self.state.model)}
-        self.record.best = self._kept("best", self.state.model, line["validation_bound"], self.record.best)
+        model, progress = self.state.model, self.progress
+        line = {"validation_bound": bound(model)}
+        progress.best = self._better("best", model, line["validation_bound"], progress.best)
         if self.state.average is not None:
-            averaged = eqx.combine(self.state.average, partition(self.state.model)[1])
+            averaged = eqx.combine(self.state.average, partition(model)[1])
             line["average_validation_bound"] = bound(averaged)
-            self.record.best_average = self._kept(
-                "best-average", averaged, line["average_validation_bound"], self.record.best_average
+            progress.best_average = self._better(
+                "best-average", averaged, line["average_validation_bound"], progress.best_average
             )
         return line
 
-    def _kept(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any] | None:
-        """The better of the model and the best so far; the model is written if it is the better one."""
+    def _better(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
+        """Return update and bound of the better of the model and the best so far; write the model if that is it."""
         if best is not None and bound <= best["validation_bound"]:
             return best
         best = {"update": self.update, "validation_bound": bound}
-        write_tree(self.run.path / directory.BEST[weights], model, best)
+        self.hold.check()
+        write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
         return best
 
     def _log(self, validation: dict[str, Any]) -> None:
-        update, seconds = self.last_logged
+        update, seconds = self.progress.logged_update, self.progress.logged_seconds
         line = {
             "update": self.update,
             "epoch": round(self.update / self.updates_per_epoch, 4),
             **self.state.totals.means(),
             **validation,
-            "updates_per_second": round((self.update - update) / max(self.record.seconds - seconds, 1e-9), 2),
-            "seconds": round(self.record.seconds, 3),
+            "updates_per_second": round((self.update - update) / max(self.progress.seconds - seconds, 1e-9), 2),
+            "seconds": round(self.progress.seconds, 3),
         }
-        self.last_logged = (self.update, self.record.seconds)
+        self.progress.logged_update, self.progress.logged_seconds = self.update, self.progress.seconds
         self.state = eqx.tree_at(lambda s: s.totals, self.state, jax.tree.map(jnp.zeros_like, self.state.totals))
+        self.hold.check()
         store.append_metrics(self.run.path / directory.METRICS, line)
-        self.add_event(line)
         self.latest = {**self.latest, **line}
-        self.observer.logged(line)
+        for observer in self.observers:
+            observer.logged(line)
 
     def _save(self) -> None:
-        facts = {"update": self.update, **dataclasses.asdict(self.record)}
-        directory.write_checkpoint(self.run.path, self.state, facts)
+        self.hold.check()
+        checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
+        self.saved_at = time.monotonic()
 
     def _finish(self) -> None:
         summary = {
             "updates": self.update,
             "epochs": round(self.update / self.updates_per_epoch, 2),
-            "minutes": round(self.record.seconds / 60, 2),
-            "best": self.record.best,
-            "best_average": self.record.best_average,
+            "minutes": round(self.progress.seconds / 60, 2),
+            "best": self.progress.best,
+            "best_average": self.progress.best_average,
             "note": self.experiment.dataset.note,
         }
+        self.hold.check()
         self.run.record_outcome(summary)
-        pictures.draw_curves(self.run)
-        if MODELS[self.run.config.task].pictures is not None:
-            pictures.draw_samples(self.run)
+        path, model = self.run.path / directory.BEST["best"], self.state.model
+        if self.progress.best is not None and self.progress.best["update"] != self.update:
+            model = filled(model, read_arrays(path)[0], path)
+        for observer in self.observers:
+            observer.finished(self.run, self.experiment, model)
 
 
 def _rehearse(experiment: Experiment) -> None:
-    """Traces one update without running it: an estimator that refuses its samples says so now."""
+    """Trace one update without running it: an estimator that refuses its samples says so now."""
     examples = experiment.examples("train")
 
     def rehearsal() -> Any:
@@ -279,7 +351,7 @@ def _rehearse(experiment: Experiment) -> None:
 
 
 def _starting_model(experiment: Experiment) -> Any:
-    """The untrained model, or the best one of another run."""
+    """Return the untrained model, or the best one of another run."""
     model, source = experiment.model(), experiment.config.init_from
     if source is None:
         return model
@@ -293,5 +365,5 @@ def _starting_model(experiment: Experiment) -> Any:
 
 
 def _next_size(num_updates: int, elapsed: float) -> int:
-    """How many updates make a call of about a second. The first call compiles, so growth is bounded."""
+    """Return how many updates make a call of about a second. The first call compiles, so growth is bounded."""
     return max(1, min(10 * num_updates, int(num_updates * SECONDS_PER_CALL / max(elapsed, 1e-6))))

@@ -1,6 +1,6 @@
-"""The files of a run directory: JSON records, lines of metrics, and trees of arrays in safetensors files.
+"""The records of a run directory: JSON, lines of JSON, trees of arrays in safetensors files; and its locks.
 
-Files are written atomically, checked when read, and never executed.
+Files are written atomically, checked when read, and never executed. Only regular files are read, never through a link.
 """
 
 import contextlib
@@ -9,10 +9,12 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import equinox as eqx
+import filelock
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,63 +22,68 @@ import safetensors
 import safetensors.numpy
 
 from vimco.errors import UsageError
-from vimco.files import replace_file
+from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, append_to_file, opened, read_file, write_file
 
 T = TypeVar("T")
+
+# The largest files that are read, in bytes.
+LARGEST_RECORD, LARGEST_METRICS, LARGEST_HEADER, LARGEST_TREE = 2**26, 2**30, 2**26, 2**33
 
 
 class DamagedFileError(UsageError):
     """A file whose content is not what was written."""
 
 
-def write_atomically(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """`files.replace_file`, with a full disk and its like told in a sentence."""
-    try:
-        replace_file(path, content, previous)
-    except OSError as error:
-        raise UsageError(
-            f"{path} could not be written: {error.strerror or error}. What was there before is intact; mend this "
-            "(a full disk needs room), then try again or go on with --resume."
-        ) from error
+# Trees of arrays
 
 
 def write_tree(path: Path, tree: Any, facts: dict[str, Any], previous: Path | None = None) -> None:
-    """Writes the arrays of a tree, and a few facts beside them, with a checksum over both; see `write_atomically`."""
+    """Write the arrays of a tree, and a few facts beside them, with a checksum over both; see `files.write_file`."""
     arrays = {name: np.asarray(leaf) for name, leaf in named_arrays(tree).items()}
     text = json.dumps(facts, sort_keys=True)
     metadata = {"facts": text, "sha256": _checksum(arrays, text)}
-    write_atomically(path, safetensors.numpy.save(arrays, metadata), previous)
+    write_file(path, safetensors.numpy.save(arrays, metadata), previous)
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the facts in a file of `write_tree`. A file that is not whole raises `DamagedFileError`."""
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise UsageError(f"There is no file {path}.") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise DamagedFileError(f"{path} is truncated or damaged ({error}).") from error
-    text = metadata.get("facts", "")
-    if metadata.get("sha256") != _checksum(arrays, text):
-        raise DamagedFileError(f"{path} is damaged: its content does not match its checksum.")
-    return arrays, json.loads(text)
+    """Return the arrays and the facts in a file of `write_tree`. A file that is not whole is a `DamagedFileError`."""
+    with _damage_told(path):
+        content = read_file(path, LARGEST_TREE, follow=False)
+        arrays = safetensors.numpy.load(content)
+        metadata = _metadata(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        if metadata.get("sha256") != _checksum(arrays, metadata["facts"]):
+            raise ValueError("its content does not match its checksum")
+        return arrays, _record(metadata["facts"])
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts in a file of `write_tree`, without its arrays: they stand in its first few bytes."""
+    """Return the facts in a file of `write_tree`, without reading its arrays: they stand in its first few bytes."""
+    with _damage_told(path), opened(path, LARGEST_TREE, follow=False) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ValueError("its header is too large")
+        return _record(_metadata(file.read(size))["facts"])
+
+
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return json.loads((file.metadata() or {})["facts"])
+        yield
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.") from None
-    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+    # Among them KeyError and AttributeError, which the library raises for types of arrays that NumPy does not have.
+    except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{path} is truncated or damaged ({error}).") from error
+    except RecursionError as error:
+        raise DamagedFileError(f"{path} is damaged ({error}).") from error
+
+
+def _metadata(header: bytes) -> dict[str, str]:
+    return _record(header)["__metadata__"]
 
 
 def filled(template: T, arrays: dict[str, np.ndarray], path: Path) -> T:
-    """The template with its arrays replaced by those of the same names, which must be of the same shapes."""
+    """Return the template with its arrays replaced by those of the same names, which must be of the same shapes."""
     names = named_arrays(template)
     if set(names) != set(arrays):
         name = sorted(set(names) ^ set(arrays))[0]
@@ -88,8 +95,12 @@ def filled(template: T, arrays: dict[str, np.ndarray], path: Path) -> T:
                 f"and {leaf.dtype} {leaf.shape} here."
             )
     return jax.tree_util.tree_map_with_path(
-        lambda location, leaf: jnp.asarray(arrays[_name(location)]) if eqx.is_array(leaf) else leaf, template
+        lambda location, leaf: jnp.asarray(arrays[_name(location)]) if _is_array(leaf) else leaf, template
     )
+
+
+def _is_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def _name(location: Any) -> str:
@@ -97,9 +108,9 @@ def _name(location: Any) -> str:
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """The arrays of a tree by the names that files have for them: `prior.layers.0.bias`, say."""
+    """Return the arrays of a tree by the names that files have for them: `prior.layers.0.bias`, say."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(location): leaf for location, leaf in leaves if eqx.is_array(leaf)}
+    return {_name(location): leaf for location, leaf in leaves if _is_array(leaf)}
 
 
 def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
@@ -111,19 +122,43 @@ def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
     return digest.hexdigest()
 
 
+# JSON
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the record in a JSON file."""
+    try:
+        return _record(read_file(path, LARGEST_RECORD, follow=False))
+    except TypeError as error:
+        raise UsageError(f"{path} is not a JSON record.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a record as JSON that people can read."""
+    write_file(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file."""
+    """Return the whole lines of a metrics file."""
     return metrics_and_damage(path)[0]
 
 
 def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines of a metrics file, and how many are damaged. One that a crash cut off at the end is neither."""
+    """Return the whole lines of a metrics file, and how many are damaged; a last line cut off by a crash is neither."""
+    try:
+        content = read_file(path, LARGEST_METRICS, follow=False)
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     lines, damaged = [], 0
-    for text in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+    for text in content.split(b"\n")[:-1]:
         try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            line = None
+            line = _record(text)
+        except (ValueError, TypeError, RecursionError):
+            line = {}
         if fits(line, {"update": int}) and fits(list(line.values()), [(float, None)]):
             lines.append(line)
         else:
@@ -131,8 +166,33 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
     return lines, damaged
 
 
+def append_metrics(path: Path, line: dict[str, Any]) -> None:
+    """Add a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics.
+
+    JSON has no infinity: a sum that overflows becomes null.
+    """
+    line = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()
+    }
+    append_to_file(path, (json.dumps(line) + "\n").encode())
+
+
+def truncate_metrics(path: Path, update: int) -> None:
+    """Drop the lines after an update, which are about to be written again."""
+    kept = [line for line in read_metrics(path) if line["update"] <= update]
+    write_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _record(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in a text. What is none is a ValueError, a RecursionError or a TypeError."""
+    record = json.loads(text)
+    if not isinstance(record, dict):
+        raise TypeError("it is not a JSON object")
+    return record
+
+
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value from JSON is of a kind: a type, None, one of a tuple, a list of one kind, a record with fields.
+    """Return whether a value from JSON is of a kind: a type, None, one of a tuple, a list of one kind, or a record.
 
     Numbers are finite and fit into 64 bits.
     """
@@ -149,56 +209,47 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and (kind is not float or math.isfinite(value))
 
 
-def append_metrics(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics.
+# Locks. The system releases them when the process ends, however that happens.
 
-    JSON has no infinity: a sum that overflows becomes null.
-    """
-    line = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()
-    }
+
+@dataclass(frozen=True)
+class Hold:
+    """A run directory that this process trains in, and nobody else."""
+
+    path: Path
+    descriptor: int  # of its lock file
+
+    def check(self) -> None:
+        """Refuse to go on where the path has come to be another directory, or its lock another file."""
+        try:
+            found: os.stat_result | None = (self.path / ".lock").stat(follow_symlinks=False)
+        except OSError:
+            found = None
+        if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
+            raise UsageError(
+                f"{self.path} was moved, removed or replaced while it was being trained in. Training stopped and wrote "
+                "nothing to what is there now; go on with --resume where the directory is."
+            )
+
+
+@contextlib.contextmanager
+def held_for_training(path: Path) -> Iterator[Hold]:
+    """Hold a run directory for this process. Where another process holds it, this is a `UsageError`."""
     try:
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
     except OSError as error:
-        raise UsageError(
-            f"{path} could not be written: {error.strerror}. The last checkpoint is intact; make room, then go on with "
-            "--resume."
-        ) from error
-
-
-def truncate_metrics(path: Path, update: int) -> None:
-    """Drops the lines after an update, which are about to be written again."""
-    kept = [line for line in read_metrics(path) if line["update"] <= update]
-    write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The record in a JSON file."""
+        raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
     try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(record, dict):
-        raise UsageError(f"{path} is not a JSON record.")
-    return record
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Writes a record as JSON that people can read."""
-    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+        if not filelock.lock_descriptor(descriptor, blocking=False):
+            raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.")
+        yield Hold(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Waits for other processes that are changing a record of this folder, and lets none in meanwhile.
-
-    The system lets go of the folder when the process ends, however that happens.
-    """
-    import fcntl  # not on Windows, where the library can be used but not the program
-
+    """Wait for other processes that are changing a record of this folder, and let none in meanwhile."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -206,7 +257,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     try:
         # A file system without locks is no reason to lose a result.
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            filelock.lock_descriptor(descriptor)
         yield
     finally:
         os.close(descriptor)

@@ -1,7 +1,6 @@
 """The pictures that runs have drawn."""
 
-import stat
-
+from vimco.files import read_file
 from vimco.runs.directory import Run
 from vimco.studies.document import Picture, Text
 
@@ -12,13 +11,11 @@ def picture_of(run: Run, name: str, caption: str) -> Picture | Text:
     """The picture in a run's directory: drawn at its end, unless `vimco sample` has put another in its place."""
     path = run.path / "samples.png"
     try:
-        status = path.lstat()
-        is_picture = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
-        content = path.read_bytes() if is_picture else b""
+        content = read_file(path, LARGEST, follow=False)
     except FileNotFoundError:
         return Text(f"There is no picture in {run.name} yet: it draws one at its end.")
     except OSError as error:
-        return Text(f"The picture of {run.name} cannot be read: {error.strerror}.")
+        return Text(f"The picture of {run.name} is left out: samples.png cannot be read ({error.strerror}).")
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         return Text(f"The picture of {run.name} is left out: samples.png is not a PNG file of at most 20 MB.")
     caption = (

@@ -149,18 +149,23 @@ def run_name(config: RunConfig) -> str:
     return f"{label(config)}-{digest(config)}"
 
 
-def command(config: RunConfig, output: str) -> str:
-    """The command line that trains this run from its beginning."""
-    parts = ["vimco", "train"]
+def arguments_of(config: RunConfig) -> list[str]:
+    """The options of `vimco train` that say the same as a configuration."""
+    words = []
     for field in dataclasses.fields(config):
         value, option = getattr(config, field.name), "--" + field.name.replace("_", "-")
         if value == field.default:
             continue
         if isinstance(value, bool):
-            parts.append(option if value else option.replace("--", "--no-", 1))
+            words.append(option if value else option.replace("--", "--no-", 1))
         else:
-            parts += [option, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
-    return shlex.join([*parts, "--output", output])
+            words += [option, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return words
+
+
+def command(config: RunConfig, output: str) -> str:
+    """The command line that trains this run from its beginning."""
+    return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
 
 
 def _matches(name: str, pattern: str) -> bool:

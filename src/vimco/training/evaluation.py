@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.samples import Batch, Examples, ImportanceSamples, Model
-from vimco.training.loop import COMPILER_OPTIONS
+from vimco.training.compilation import compiled
 
 BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
 ROWS = 2_400  # samples times examples worked on at a time: few enough to stay in a processor's caches
@@ -31,6 +31,7 @@ class Evaluation(NamedTuple):
     bound: np.ndarray  # (N,), L̂ with K = num_samples
     variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where nothing tells it
     effective_sample_size: np.ndarray  # (N,)
+    update: int | None = None  # after which the parameters were kept, where they come from a run directory
 
     @property
     def mean_bound(self) -> float:
@@ -173,4 +174,4 @@ def _statistics(
     return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
 
 
-_compiled_statistics = eqx.filter_jit(_statistics, compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
+_compiled_statistics = compiled(_statistics)

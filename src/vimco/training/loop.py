@@ -12,13 +12,7 @@ from vimco.estimators import Estimator
 from vimco.models.kernels.randomness import fold_in
 from vimco.parameters import partition
 from vimco.samples import Estimate, Examples, Keys, Model, samples_for
-
-COMPILER_OPTIONS = {
-    # XLA prefers 256-bit vectors even where a processor has wider ones; the cipher and the exponentials gain from them.
-    "xla_cpu_prefer_vector_width": 512,
-    # XLA's own products and sums, not the YNNPACK library's, whose threads cost small products more than they win.
-    "xla_cpu_experimental_ynn_fusion_type": "",
-}
+from vimco.training.compilation import compiled
 
 
 class Totals(eqx.Module):
@@ -132,7 +126,7 @@ class Trainer(eqx.Module):
 
         The memory of `state` is used again: it must not be touched afterwards.
         """
-        return _advanced((self, examples, order, jnp.asarray(num_updates, jnp.int32)), state)
+        return _compiled_advance((self, examples, order, jnp.asarray(num_updates, jnp.int32)), state)
 
 
 @eqx.filter_jit
@@ -145,8 +139,7 @@ def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> 
     return estimator.updated(estimate), estimate.objective is not None
 
 
-@eqx.filter_jit(donate="all-except-first", compiler_options=COMPILER_OPTIONS)  # type: ignore[call-overload]
-def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
+def _advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
     trainer, examples, order, num_updates = fixed
     dynamic, static = eqx.partition(state, eqx.is_array)
 
@@ -158,6 +151,9 @@ def _advanced(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingStat
     is_bad = (after.first_bad_update == 0) & ~jnp.isfinite(_norm(partition((after.model, after.estimator))[0]))
     number = jnp.where(is_bad, after.update, after.first_bad_update)
     return eqx.tree_at(lambda state: state.first_bad_update, after, number)
+
+
+_compiled_advance = compiled(_advance, donate="all-except-first")
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:

@@ -1,16 +1,16 @@
-"""Runs a study: what is missing is trained, what was cut off goes on, what is done stays, the chosen are evaluated."""
+"""Runs a study: trains what is missing, resumes what was cut off, keeps what is done, and evaluates the chosen."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
+from vimco.errors import UsageError
 from vimco.runs.interrupts import collected_signals
-from vimco.studies.runner import workers
-from vimco.studies.runner.tasks import Ending, Task, Training, evaluations_due, perform
+from vimco.studies.runner.engine import Ending, Engine, Job, Task
+from vimco.studies.runner.tasks import Training, evaluations_due
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.1
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Watch:
     """Told about a study as it goes; does nothing by itself."""
 
     def started(self, task: Task) -> None:
-        """A worker has taken the task up."""
+        """A command has been started for the task."""
 
     def ended(self, task: Task, ending: Ending) -> None:
         """It is done, has failed, or was stopped."""
@@ -34,86 +34,66 @@ class Watch:
         """Some time has passed."""
 
 
-@runtime_checkable  # for beartype, in the tests
-class Workers(Protocol):
-    """Where tasks are worked on: `workers.LocalWorkers`, or a cluster's executor in the same clothes."""
-
-    number: int
-
-    def executor(self) -> Executor:
-        """A new executor; also after one has been broken."""
-        ...
-
-    def stop(self) -> None:
-        """Asks the tasks under way to save and end."""
-        ...
-
-
-def run_study(trainings: Sequence[Training], evaluation_samples: int | None, crew: Workers, watch: Watch) -> Outcome:
-    """Trains what is not done, then evaluates the chosen runs, if so many samples for it are given."""
-    outcome = execute([training for training in trainings if not training.is_done()], crew, watch)
+def run_study(trainings: Sequence[Training], evaluation_samples: int | None, engine: Engine, watch: Watch) -> Outcome:
+    """Train what is not done, then evaluate the chosen runs, if so many samples for it are given."""
+    outcome = execute([training for training in trainings if not training.is_done()], engine, watch)
     if evaluation_samples is not None and outcome.signal_number is None:
-        later = execute(evaluations_due(trainings, evaluation_samples), crew, watch)
+        later = execute(evaluations_due(trainings, evaluation_samples), engine, watch)
         outcome = Outcome([*outcome.failures, *later.failures], later.signal_number)
     return outcome
 
 
-def execute(tasks: Sequence[Task], crew: Workers, watch: Watch) -> Outcome:
-    """Works through the tasks. A failed one does not stop the others; SIGINT and SIGTERM stop all, without loss.
+def execute(tasks: Sequence[Task], engine: Engine, watch: Watch) -> Outcome:
+    """Work through the tasks. A failed one does not stop the others; SIGINT and SIGTERM stop all, without loss.
 
-    A process that dies takes those beside it along, and does not say which of them was to blame: each of these gets a
-    second chance, alone.
+    A task whose process was killed is tried once more at the end, alone: the memory may not suffice for several.
     """
+    outcome = Outcome()
     with collected_signals() as received:
-        outcome = Outcome()
-        try:
-            lost = _worked_through(tasks, crew, watch, received, outcome)
-            for task in lost:
-                if not received and _worked_through([task], crew, watch, received, outcome):
-                    reason = "its process died, twice: it was killed, or the memory did not suffice"
-                    outcome.failures.append((task, reason))
-                    watch.ended(task, Ending(failure=reason))
-        except BaseException:  # a second signal, or a mistake of ours: nothing may go on without us
-            workers.kill_all()
-            raise
+        for task in _work_through(tasks, engine, watch, received, outcome):
+            if not received and _work_through([task], engine, watch, received, outcome):
+                reason = "its process died, twice: it was killed, or the memory did not suffice"
+                _end(task, Ending(failure=reason), watch, outcome)
         outcome.signal_number = received[0] if received else None
-        return outcome
+    return outcome
 
 
-def _worked_through(
-    tasks: Sequence[Task], crew: Workers, watch: Watch, received: Sequence[int], outcome: Outcome
+def _work_through(
+    tasks: Sequence[Task], engine: Engine, watch: Watch, received: Sequence[int], outcome: Outcome
 ) -> list[Task]:
-    """Works through the tasks; returns those that were lost with a process."""
-    waiting, running, lost = deque(tasks), dict[Future[Ending], Task](), list[Task]()
-    executor, is_broken = crew.executor(), False
+    """Work through the tasks; return those whose process was killed."""
+    waiting, running, lost = deque(tasks), list[tuple[Task, Job]](), list[Task]()
     try:
         while running or (waiting and not received):
-            while waiting and not received and not is_broken and len(running) < crew.number:
+            while waiting and not received and len(running) < engine.number:
+                task = waiting.popleft()
                 try:
-                    running[executor.submit(perform, waiting[0])] = waiting[0]
-                except BrokenExecutor:
-                    is_broken = True
-                else:
-                    watch.started(waiting.popleft())
-            done, _ = wait(running, POLL_SECONDS, FIRST_COMPLETED)
-            if received:
-                crew.stop()
-            watch.waited(list(running.values()))
-            for future in done:
-                task = running.pop(future)
-                if isinstance(future.exception(), BrokenExecutor):
-                    is_broken = True
-                    lost.append(task)
+                    running.append((task, engine.start(task.arguments())))
+                    watch.started(task)
+                except UsageError as error:
+                    _end(task, Ending(failure=str(error)), watch, outcome)
+            time.sleep(POLL_SECONDS)
+            watch.waited([task for task, _ in running])
+            for task, job in running.copy():
+                if received:
+                    job.stop()
+                ending = job.ending()
+                if ending is None:
                     continue
-                ending = future.result()
-                if ending.is_stopped and not received:
-                    ending = Ending(ending.notes, "it was stopped by a signal")
-                if ending.failure is not None:
-                    outcome.failures.append((task, ending.failure))
-                watch.ended(task, ending)
-            if is_broken and not running:  # those that still wait are none the worse
-                executor.shutdown()
-                executor, is_broken = crew.executor(), False
-    finally:
-        executor.shutdown(cancel_futures=True)
+                running.remove((task, job))
+                if ending.is_lost:
+                    lost.append(task)
+                elif ending.is_stopped and not received:
+                    _end(task, Ending(ending.notes, "it was stopped by a signal"), watch, outcome)
+                else:
+                    _end(task, ending, watch, outcome)
+    finally:  # after a second signal, or a mistake of ours: nothing may go on without us
+        for _, job in running:
+            job.kill()
     return lost
+
+
+def _end(task: Task, ending: Ending, watch: Watch, outcome: Outcome) -> None:
+    if ending.failure is not None:
+        outcome.failures.append((task, ending.failure))
+    watch.ended(task, ending)

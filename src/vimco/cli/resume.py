@@ -1,0 +1,29 @@
+"""The command `vimco resume`: parse, call, print."""
+
+from dataclasses import dataclass
+
+from vimco.cli.sample import OneRun
+from vimco.cli.train import trained
+from vimco.runs import session
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Resume a run that was stopped, killed or has ended; the same as `vimco train --resume RUN`.
+
+    A budget takes the place of the run's own, and counts from the run's beginning.
+    """
+
+    run: OneRun
+    """A run directory."""
+    updates: int | None = None
+    """Stop after so many updates."""
+    epochs: float | None = None
+    """Stop after so many passes over the training set."""
+    minutes: float | None = None
+    """Stop after so many minutes of training."""
+
+    def __call__(self) -> None:
+        """Trains on, and says what came out."""
+        budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
+        trained(lambda display: session.resume(self.run, display, **budget))

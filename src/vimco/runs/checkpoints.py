@@ -1,0 +1,120 @@
+"""Checkpoints: the latest state of a run, the one before it, and the way back to it."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from vimco.errors import UsageError
+from vimco.files import rename_file
+from vimco.runs.config import RunConfig
+from vimco.runs.store import DamagedFileError, fits, read_arrays, read_facts, write_tree
+
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+
+_BEST = ({"update": int, "validation_bound": float}, None)
+_KINDS = {"update": int, "seconds": float, "best": _BEST, "best_average": _BEST}
+_LATER_KINDS = {
+    "logged_update": int,
+    "logged_seconds": float,
+    "identity": {},
+    "checksum": str,
+}  # not in the checkpoints of earlier versions
+
+
+@dataclass
+class Progress:
+    """What the host keeps of a run, beside the state on the device."""
+
+    seconds: float = 0.0  # of training, over all sessions
+    best: dict[str, Any] | None = None  # update and validation bound of the best model
+    best_average: dict[str, Any] | None = None
+    logged_update: int = 0  # of the last line of metrics
+    logged_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint, as it was read."""
+
+    arrays: dict[str, np.ndarray]
+    update: int
+    progress: Progress
+    facts: dict[str, Any]
+    fallback: str | None = None  # where this is the previous checkpoint: why not the latest
+
+
+def facts_of_run(config: RunConfig, checksum: str) -> dict[str, Any]:
+    """Return what tells the files of one run from those of another: all that decides its parameters."""
+    return {"identity": json.loads(json.dumps(config.identity)), "checksum": checksum}
+
+
+def refuse_another_run(facts: dict[str, Any], config: RunConfig, checksum: str, path: Path) -> None:
+    """Refuse a file whose facts are of a run with another configuration or other data."""
+    own = facts_of_run(config, checksum)
+    there, here = ({**f.get("identity", {}), "checksum of the data": f.get("checksum", checksum)} for f in (facts, own))
+    for name in sorted(there.keys() & here.keys()):
+        if there[name] != here[name]:
+            raise UsageError(
+                f"{path} is of another run: its {name} is {there[name]!r}, and {here[name]!r} here. Put the run's own "
+                "file back."
+            )
+
+
+def write_checkpoint(path: Path, state: eqx.Module, update: int, progress: Progress, facts: dict[str, Any]) -> None:
+    """Write the latest checkpoint, and keep the one before it."""
+    write_tree(path / CHECKPOINT, state, {**facts, "update": update, **asdict(progress)}, previous=path / PREVIOUS)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Return whether a run got as far as its first checkpoint."""
+    return (path / CHECKPOINT).exists() or (path / PREVIOUS).exists()
+
+
+def latest_checkpoint(path: Path) -> Checkpoint:
+    """Return the latest whole checkpoint."""
+    try:
+        return _read(path / CHECKPOINT)
+    except UsageError as error:
+        latest_error = error
+    try:
+        checkpoint = _read(path / PREVIOUS)
+    except UsageError as error:
+        raise UsageError(
+            f"{latest_error} {error} So there is no checkpoint to go on from: restore one of the two files, or start "
+            "the run anew."
+        ) from error
+    why = f"{latest_error} Going on from the checkpoint before it, of update {checkpoint.update:,}."
+    return Checkpoint(checkpoint.arrays, checkpoint.update, checkpoint.progress, checkpoint.facts, why)
+
+
+def latest_update(path: Path) -> int:
+    """Return the update of the latest checkpoint, 0 before the first, without reading its arrays."""
+    for name in (CHECKPOINT, PREVIOUS):
+        try:
+            update: Any = read_facts(path / name).get("update")
+        except UsageError:
+            continue
+        if fits(update, int):
+            return update
+    return 0
+
+
+def go_back_to_previous(path: Path) -> None:
+    """Put the previous checkpoint in the place of a damaged latest one, which must not become the previous one."""
+    rename_file(path / PREVIOUS, path / CHECKPOINT)
+
+
+def _read(path: Path) -> Checkpoint:
+    arrays, facts = read_arrays(path)
+    kinds = {**_KINDS, **{name: kind for name, kind in _LATER_KINDS.items() if name in facts}}
+    for name, kind in kinds.items():
+        if not fits(facts.get(name), kind):
+            raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
+    known = {field.name: facts[field.name] for field in fields(Progress) if field.name in facts}
+    progress = Progress(**{"logged_update": facts["update"], "logged_seconds": facts["seconds"], **known})
+    return Checkpoint(arrays, facts["update"], progress, facts)
