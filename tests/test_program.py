@@ -288,6 +288,7 @@ MISTAKES = [
     ("train --data nothing.npy", "There is no file nothing.npy"),
     ("train --data synthetic --layers 3 --init-from nowhere", "--init-from nowhere: there is no best.safetensors"),
     ("train --resume nowhere", "nowhere holds no run"),
+    ("resume nowhere", "nowhere holds no run"),
     ("train --resume nowhere --output there", "leave --output out"),
     ("evaluate", "Name one or more run directories"),
     ("evaluate nowhere", "nowhere holds no run"),
@@ -347,6 +348,16 @@ def test_what_resuming_cannot_change(program, run, words, message):
     status, _, err = program("train", "--resume", run, *words.split())
     assert status == 2
     assert message in err
+
+
+def test_resuming_by_its_own_command(program, run):
+    status, out, err = program("resume", run, "--updates", "60")
+    assert status == 0, err
+    assert "goes on from update 50" in out
+    assert "Done: 60 updates" in out
+    status, _, err = program("resume", run, "--updates", "70", "--epochs", "9")
+    assert status == 2
+    assert "Give one budget" in err
 
 
 def test_resuming_with_the_runs_own_options(program, run):
@@ -413,7 +424,7 @@ def test_version_and_overview(program, folder):
     version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, env=environment(folder))
     assert (version.returncode, version.stdout, version.stderr) == (0, f"vimco {__version__}\n", "")
     assert program() == program("--help") == program("-h")
-    assert "vimco train --resume RUN" in program()[1]
+    assert "vimco resume RUN" in program()[1]
 
 
 def test_list_of_data_sets(program):

@@ -137,7 +137,13 @@ def test_a_digest_is_blind_to_budget_and_cadence_only():
     }
     names = {digest(dataclasses.replace(config, **{name: value})) for name, value in seeing.items()}
     assert len(names | {digest(config)}) == len(seeing) + 1
-    others = {"proposal", "schedule_updates", "binarize", "init_from"}  # seen together with others, below
+    others = {
+        "proposal",
+        "schedule_updates",
+        "binarize",
+        "init_from",
+        "estimator_options",
+    }  # seen together with others, below
     assert {*blind, *seeing, *others} == {field.name for field in dataclasses.fields(RunConfig)}
 
 

@@ -38,8 +38,12 @@ def read_packed(path: Path, identity: Identity) -> Dataset:
     """Reads a packed file and makes sure that it holds the known data set, to the last pixel."""
     try:
         size = sum(identity.sizes) * identity.image_shape[0] * identity.image_shape[1] + 2**16  # more than it can hold
-        content = lzma.LZMADecompressor().decompress(read_file(path, size), max_length=size)
-        packed = np.load(io.BytesIO(content), allow_pickle=False)
+        decompressor = lzma.LZMADecompressor()
+        packed = np.load(
+            io.BytesIO(decompressor.decompress(read_file(path, size), max_length=size)), allow_pickle=False
+        )
+        if not decompressor.eof or decompressor.unused_data:
+            raise ValueError("it is cut off, or longer than it was")
         images = np.unpackbits(packed, axis=1, count=identity.image_shape[0] * identity.image_shape[1])
         return identity.dataset(images)
     except (OSError, EOFError, lzma.LZMAError, TypeError, ValueError) as error:  # UsageError is a ValueError

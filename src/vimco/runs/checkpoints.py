@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from vimco.errors import UsageError
@@ -65,7 +64,7 @@ def refuse_another_run(facts: dict[str, Any], config: RunConfig, checksum: str, 
             )
 
 
-def write_checkpoint(path: Path, state: eqx.Module, update: int, progress: Progress, facts: dict[str, Any]) -> None:
+def write_checkpoint(path: Path, state: Any, update: int, progress: Progress, facts: dict[str, Any]) -> None:
     """Write the latest checkpoint, and keep the one before it."""
     write_tree(path / CHECKPOINT, state, {**facts, "update": update, **asdict(progress)}, previous=path / PREVIOUS)
 

@@ -159,8 +159,8 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
             line = _record(text)
         except (ValueError, TypeError, RecursionError):
             line = {}
-        if fits(line, {"update": int}) and fits(list(line.values()), [(float, None)]):
-            lines.append(line)
+        if fits(line, {"update": int}) and line["update"] >= 0 and fits(list(line.values()), [(float, None)]):
+            lines.append({n: v if n == "update" or v is None else float(v) for n, v in line.items()})
         else:
             damaged += 1
     return lines, damaged

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
+from vimco.plugins import plugin_arguments
 from vimco.studies.runner.engine import Ending
 
 # Becomes the command. Before that, it asks Linux for SIGTERM at the death of the study's process (so that a run saves
@@ -53,7 +54,7 @@ class _Process:
         self.known_ending: Ending | None = None
         launcher = (sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), ",".join(map(str, cores)))
         self.process = subprocess.Popen(
-            [*launcher, *PROGRAM, *arguments],
+            [*launcher, *PROGRAM, *plugin_arguments(), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self.errors,

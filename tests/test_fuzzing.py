@@ -1,0 +1,229 @@
+"""Everything that reads a file, given anything: a `UsageError` or a result, never another error, never for long.
+
+Files begin as what the program writes; then bytes are changed, cut out and put in, or fields of JSON get other values.
+"""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recorded import recorded_run
+from test_strangers import CONFIG, within
+
+from vimco import cli
+from vimco.data import load_dataset
+from vimco.data.packed import Identity, read_packed, write_packed
+from vimco.errors import UsageError
+from vimco.report import write_report
+from vimco.runs import checkpoints, directory, store
+from vimco.runs.checkpoints import Progress
+
+FUZZ = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+ATOMS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["\x1b[2J", "\udcff", "../..", "$x^$", "<img src=x>", "|", 10**400, "mnist", "synthetic"]),
+)
+VALUES = ATOMS | st.lists(ATOMS, max_size=3) | st.dictionaries(st.text(max_size=5), ATOMS, max_size=3)
+NUMBERS = st.integers(0, 2**16)
+
+
+@st.composite
+def damaged(draw, content):
+    """A file's content with a few pieces changed, removed or put in."""
+    content = bytearray(content)
+    for _ in range(draw(st.integers(1, 3))):
+        place, length = draw(NUMBERS) % (len(content) + 1), draw(st.integers(0, 9))
+        content[place : place + length] = draw(st.binary(max_size=9))
+    if draw(st.booleans()):
+        content = content[: draw(NUMBERS) % (len(content) + 1)]
+    return bytes(content)
+
+
+@st.composite
+def altered(draw, record):
+    """A JSON record with one value, at any depth, changed or removed."""
+    record = json.loads(json.dumps(record))
+    node = record
+    while True:
+        key = draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if isinstance(node[key], dict | list) and node[key] and draw(st.booleans()):
+            node = node[key]
+            continue
+        if draw(st.booleans()):
+            node[key] = draw(VALUES)
+        else:
+            del node[key]
+        return record
+
+
+def read_everything(path):
+    """What a report, an evaluation and a study ask of a run, short of its weights."""
+    run = directory.load(path)
+    _ = run.metrics(), run.summary(), run.updates, run.is_finished, run.evaluations, run.stages, run.problems
+    _ = run.best(), run.best("best-average"), run.evaluation(1000), directory.differences(run)
+
+
+def survives(read, *arguments):
+    with within(20), contextlib.suppress(UsageError):
+        read(*arguments)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return recorded_run(tmp_path, CONFIG, name="run", likelihood=90.0, average=80.0)
+
+
+@pytest.mark.parametrize("name", [directory.CONFIG, directory.SUMMARY, directory.METRICS])
+@FUZZ
+@given(data=st.data())
+def test_records_with_other_bytes(path, name, data):
+    original = (path / name).read_bytes()
+    try:
+        (path / name).write_bytes(data.draw(damaged(original)))
+        survives(read_everything, path)
+    finally:
+        (path / name).write_bytes(original)
+
+
+@pytest.mark.parametrize("name", [directory.CONFIG, directory.SUMMARY])
+@FUZZ
+@given(data=st.data())
+def test_records_with_other_values(path, name, data):
+    original = (path / name).read_text()
+    try:
+        (path / name).write_text(json.dumps(data.draw(altered(json.loads(original)))))
+        survives(read_everything, path)
+    finally:
+        (path / name).write_text(original)
+
+
+@FUZZ
+@given(
+    line=st.one_of(VALUES, st.fixed_dictionaries({"update": ATOMS, "train_bound": ATOMS, "validation_bound": ATOMS}))
+)
+def test_lines_of_metrics_with_other_values(path, line):
+    with (path / directory.METRICS).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    survives(read_everything, path)
+
+
+@settings(FUZZ, max_examples=10)
+@given(data=st.data())
+def test_a_report_of_a_bad_run_and_a_good_one(path, tmp_path_factory, data):
+    """The good one is always in it."""
+    folder = tmp_path_factory.mktemp("bad")
+    name = data.draw(st.sampled_from(["bad", "$x^$", "a|b", "<b>", "x\x1b[2J", "not\udcff"]))
+    bad = recorded_run(folder, CONFIG, name=name, likelihood=90.0)
+    file = bad / data.draw(st.sampled_from([directory.CONFIG, directory.SUMMARY, directory.METRICS, "samples.png"]))
+    file.write_bytes(data.draw(damaged(file.read_bytes())))
+    text, page, _ = write_report([folder, path], folder / "report", None)
+    assert "run" in text.read_text()
+    assert "<img src=x>" not in page.read_text()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    arrays = {"model.a": np.arange(6.0, dtype=np.float32), "model.b": np.zeros((2, 2))}
+    checkpoints.write_checkpoint(tmp_path, arrays, 7, Progress(), checkpoints.facts_of_run(CONFIG, "0" * 64))
+    return tmp_path / checkpoints.CHECKPOINT
+
+
+@FUZZ
+@given(data=st.data())
+def test_weights_with_other_bytes(tree, data):
+    original = tree.read_bytes()
+    try:
+        tree.write_bytes(data.draw(damaged(original)))
+        survives(store.read_arrays, tree)
+        survives(store.read_facts, tree)
+        survives(checkpoints.latest_update, tree.parent)
+        survives(checkpoints.latest_checkpoint, tree.parent)
+    finally:
+        tree.write_bytes(original)
+
+
+@FUZZ
+@given(data=st.data())
+def test_weights_with_other_headers(tree, data):
+    """Headers are JSON; the rest may be anything, and the checksum of the facts is right."""
+    original = tree.read_bytes()
+    size = int.from_bytes(original[:8], "little")
+    header = json.dumps(data.draw(altered(json.loads(original[8 : 8 + size])))).encode()
+    try:
+        tree.write_bytes(len(header).to_bytes(8, "little") + header + original[8 + size :])
+        survives(checkpoints.latest_checkpoint, tree.parent)
+        survives(checkpoints.latest_update, tree.parent)
+    finally:
+        tree.write_bytes(original)
+
+
+@FUZZ
+@given(data=st.data())
+def test_facts_with_other_values(tree, data):
+    arrays, facts = store.read_arrays(tree)
+    original = tree.read_bytes()
+    try:
+        store.write_tree(tree, arrays, data.draw(altered(facts)))
+        survives(checkpoints.latest_checkpoint, tree.parent)
+    finally:
+        tree.write_bytes(original)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@FUZZ
+@given(data=st.data())
+def test_arrays_with_other_bytes(tmp_path, suffix, data):
+    file = tmp_path / f"data{suffix}"
+    images = np.arange(14 * 4).reshape(14, 4) % 2
+    np.save(file, images) if suffix == ".npy" else np.savez_compressed(file, images)
+    file.write_bytes(data.draw(damaged(file.read_bytes())))
+    survives(load_dataset, str(file))
+
+
+@FUZZ
+@given(data=st.data())
+def test_packed_images_with_other_bytes(tmp_path, data):
+    bars = load_dataset("synthetic")
+    sizes = tuple(map(len, bars.splits.values()))
+    identity = Identity("bars", "", sizes, bars.image_shape, bars.checksum)
+    if not (tmp_path / "original").exists():
+        write_packed(tmp_path / "original", bars)
+    (tmp_path / "file").write_bytes(data.draw(damaged((tmp_path / "original").read_bytes())))
+    survives(read_packed, tmp_path / "file", identity)
+
+
+@FUZZ
+@given(content=st.one_of(st.binary(max_size=60), damaged("A remark.\n\nAnother − one.".encode())))
+def test_remarks(path, tmp_path, content):
+    from vimco.report.assembly import _paragraphs
+
+    (tmp_path / "remarks").write_bytes(content)
+    survives(_paragraphs, tmp_path / "remarks")
+
+
+OPTIONS = ["--num-samples", "--layers", "--estimator", "--data", "--seed", "--updates", "--warmup-updates", "--minutes"]
+COMMANDS = ["train", "resume", "evaluate", "sample", "study", "report", "data", "page", "", "--version"]
+
+
+@settings(FUZZ, max_examples=25)
+@given(
+    command=st.sampled_from(COMMANDS),
+    words=st.lists(
+        st.one_of(st.sampled_from(OPTIONS), st.text(max_size=6), st.integers(-(2**70), 2**70).map(str)), max_size=4
+    ),
+)
+def test_the_command_line(tmp_path, monkeypatch, capsys, command, words):
+    """Data that are not there: whatever the words mean, nothing is trained."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [command, *words, *(["--data", "nothing"] if command in ("train", "study") else [])]
+    with within(60), contextlib.suppress(SystemExit):  # any other error would be a traceback
+        cli.main([word for word in arguments if "\0" not in word])
+    capsys.readouterr()
