@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-torch bench results docs docs-serve format clean
+.PHONY: run test test-torch soak smoke audit bench results docs docs-serve format clean
 
 # Trains the paper's model with VIMCO for two minutes, evaluates it, makes its page, and says where all that is.
 run: $(VENV)/.installed
@@ -31,6 +31,24 @@ test: $(VENV)/.installed-test
 # The tests of the PyTorch and Pyro bridges: a large install, so a target of its own.
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
+
+# A thousand kills, full disks, damaged files: every run must end as if nothing had happened. Takes hours.
+soak: $(VENV)/.installed-test
+	$(BIN)/python tests/soak.py --kills 1000
+
+# Builds the source distribution, a wheel out of it, installs each into an empty environment, and uses the program there.
+smoke: $(VENV)/.installed-test
+	rm -rf build/smoke
+	$(INSTALL) build
+	$(BIN)/python -m build --outdir build/smoke .
+	for package in build/smoke/vimco-*.whl build/smoke/vimco-*.tar.gz; do \
+	  sh scripts/smoke.sh $(PYTHON) "$$package" || exit 1; \
+	done
+
+# Known vulnerabilities of the versions in constraints.txt; asks the index that pip uses, and needs no other network.
+audit: $(VENV)/.installed
+	$(INSTALL) pip-audit
+	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
 
 # Milliseconds per update beside the matrix products alone: prints a table, writes bench.json (or BENCH_OUTPUT).
 bench: $(VENV)/.installed

@@ -1,0 +1,58 @@
+"""Prints the packages that vimco depends on, with their versions and licences, as docs/reference/dependencies.md."""
+
+import importlib.metadata
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+HEAD = """# Dependencies
+
+What `pip install vimco` brings, directly or by way of another package, with the versions that the tests were run with.
+`python scripts/licences.py > docs/reference/dependencies.md` renews the list; `make audit` compares `constraints.txt`
+with the published vulnerabilities.
+
+| package | version | licence |
+|---|---|---|"""
+
+
+def required(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribution]:
+    """The package and all that it needs, without extras."""
+    key = re.sub(r"[-_.]+", "-", name).lower()
+    if key in seen:
+        return
+    seen.add(key)
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:  # needed on another system only
+        return
+    yield distribution
+    for requirement in distribution.requires or []:
+        if "extra ==" not in requirement:
+            yield from required(name_in(requirement), seen)
+
+
+def name_in(requirement: str) -> str:
+    """The name of the package that is required."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+
+
+def licence(metadata: importlib.metadata.PackageMetadata) -> str:
+    """The licence by its SPDX name where there is one, else as the package words it."""
+    classifiers = [c.rpartition(" :: ")[2] for c in metadata.get_all("Classifier", []) if c.startswith("License ::")]
+    words = metadata.get("License-Expression") or "; ".join(classifiers) or metadata.get("License") or "unknown"
+    return words.splitlines()[0]
+
+
+def main() -> None:
+    """Print the page."""
+    print(HEAD)
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    seen: set[str] = set()
+    found = [d for requirement in project["dependencies"] for d in required(name_in(requirement), seen)]
+    for distribution in sorted(found, key=lambda d: d.metadata["Name"].lower()):
+        print(f"| {distribution.metadata['Name']} | {distribution.version} | {licence(distribution.metadata)} |")
+
+
+if __name__ == "__main__":
+    main()
