@@ -143,6 +143,7 @@ def test_a_digest_is_blind_to_budget_and_cadence_only():
         "binarize",
         "init_from",
         "estimator_options",
+        "task_options",
     }  # seen together with others, below
     assert {*blind, *seeing, *others} == {field.name for field in dataclasses.fields(RunConfig)}
 

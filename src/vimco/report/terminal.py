@@ -50,10 +50,10 @@ def wide(console: Console) -> Console:
 
 
 def _print_table(block: Table, out: Console) -> None:
-    table = Grid(title=escape(printable(block.caption)), title_justify="left", box=box.SIMPLE, show_lines=True)
+    table = Grid(title=Line(printable(block.caption)), title_justify="left", box=box.SIMPLE, show_lines=True)
     for i, heading in enumerate(block.headings):
         table.add_column(
-            escape(printable(heading)), justify="right" if i else "left", style="dim" if i in block.borrowed else None
+            Line(printable(heading)), justify="right" if i else "left", style="dim" if i in block.borrowed else None
         )
     for row in block.rows:
         table.add_row(*(_text(entry) for entry in row))
