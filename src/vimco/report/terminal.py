@@ -39,9 +39,9 @@ def print_section(section: Section, folder: Path, out: Console) -> None:
             case Picture():
                 path = folder / f"{block.name}.{block.kind}"
                 write_file(path, block.content)
-                out.print(f"Figure: {path}")
+                out.print(f"Figure: {path}", markup=False)
             case Text():
-                out.print(block.text)
+                out.print(printable(block.text, "\n\t"), markup=False)
 
 
 def wide(console: Console) -> Console:
