@@ -16,6 +16,7 @@ myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist
 myst_heading_anchors = 4  # the same anchors as on GitHub
 myst_links_external_new_tab = True
 
+pygments_dark_style = "github-dark"
 html_title = "vimco"
 html_theme = "furo"
 html_static_path = ["_static", "images"]

@@ -6,24 +6,14 @@
 
 import argparse
 import re
-import warnings
 from collections.abc import Iterator
 
-import tyro
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-
-def parser() -> argparse.ArgumentParser:
-    """The parser of the program."""
-    from vimco.cli.program import Command
-
-    config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to hand it out
-        return tyro.extras.get_parser(Command, prog="vimco", config=config)
+from vimco.cli.program import parser
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -1,6 +1,7 @@
 """Formulas as SVG, drawn when the site is built: no script, no font and no network in the reader's browser."""
 
 import html
+from xml.etree import ElementTree
 
 import ziamath
 from docutils import nodes
@@ -17,7 +18,7 @@ def drawn(tex: str, size: float, *, is_inline: bool) -> str:
     svg.attrib |= {"width": f"{width:.3f}em", "height": f"{height:.3f}em", "role": "img", "aria-label": tex}
     if is_inline:
         svg.attrib["style"] = f"vertical-align: {formula.getyofst() / size:.3f}em"
-    return ziamath.ET.tostring(svg, encoding="unicode")
+    return ElementTree.tostring(svg, encoding="unicode")
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:

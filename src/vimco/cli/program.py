@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import jax
 import tyro
@@ -35,6 +35,7 @@ Command = (
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Estimators, tyro.conf.subcommand("estimators")]
 )
+SYNTAX = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
 
 
 OVERVIEW = """\
@@ -82,9 +83,7 @@ def _call(arguments: list[str]) -> None:
         elif arguments == ["--version"]:
             out.print(f"vimco {__version__}")
         else:
-            command = tyro.cli(
-                Command, prog="vimco", args=arguments, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone)
-            )
+            command = tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
             if isinstance(command, Train) and command.resume is not None:
                 refuse_changes(command, command.resume, arguments)
             command()
@@ -117,6 +116,13 @@ def _without_plugins(arguments: list[str]) -> list[str]:
             raise UsageError("--plugin needs the name of a Python file or module.")
         load_plugin(name)
     return others
+
+
+def parser() -> Any:
+    """Return the parser of all commands, one of argparse, from which the reference is made."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to hand it out
+        return tyro.extras.get_parser(cast(type, Command), prog="vimco", config=SYNTAX)
 
 
 def _leave(message: str) -> NoReturn:

@@ -1,0 +1,110 @@
+"""What the documentation shows works: its Python is run, its commands are parsed, its options exist."""
+
+import argparse
+import copy
+import re
+import runpy
+import shlex
+import tomllib
+
+import pages
+import pytest
+import tyro
+
+from vimco.cli.program import SYNTAX, Command, parser
+from vimco.estimators import ESTIMATORS
+
+MAKEFILE = (pages.ROOT / "Makefile").read_text()
+EXTRAS = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+LANGUAGES = {"python", "sh", "text", "json", "js", "py"}  # py: a whole file, which has a test of its own
+OF_ALL_COMMANDS = {"--help", "--version", "--plugin"}
+
+
+@pages.with_python(None, "numpyro")
+def test_python_runs(page, library, tmp_path, monkeypatch, quick_compilation):
+    if library:
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    pages.make_small(monkeypatch)
+    monkeypatch.setattr("vimco.estimators.estimator.ESTIMATORS", copy.copy(ESTIMATORS))
+    for block, printed in pages.run(page, library):
+        pages.assert_same_output(printed, block.text)
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
+def test_every_block_says_what_it_is(page):
+    assert {block.language for block in pages.blocks(page)} <= LANGUAGES
+
+
+def commands():
+    for page in pages.PAGES:
+        for block in pages.blocks(page):
+            if block.language == "sh":
+                for line in block.text.replace("\\\n", " ").splitlines():
+                    if words := shlex.split(line, comments=True):
+                        yield pytest.param(words, id=f"{pages.name(page)}: {' '.join(words)}")
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_commands_exist(words):
+    while "=" in words[0]:  # variables of the environment
+        words = words[1:]
+    if "--plugin" in words:
+        del words[(place := words.index("--plugin")) : place + 2]
+    match words:
+        case ["vimco", *arguments] if arguments and not {"--help", "--version"} & set(arguments):
+            tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+        case ["vimco", *arguments]:
+            pass
+        case ["make", target]:
+            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
+        case ["pip", "install", *targets]:
+            for extra in re.findall(r"\[(.*?)\]", " ".join(targets)):
+                assert set(extra.split(",")) <= EXTRAS.keys()
+        case ["python", "-m", module, *_]:
+            assert (pages.ROOT / module / "__main__.py").exists()
+        case ["python", script, *_]:
+            assert (pages.ROOT / script).exists()
+        case _:
+            assert words[0] in {"tensorboard", "git", "cd", "ls", "."}, words
+
+
+def options(command: argparse.ArgumentParser) -> dict[str, set[str]]:
+    """The options of each command, by its name."""
+    own = {name for action in command._actions for name in action.option_strings}
+    found = {command.prog: own}
+    for action in command._actions:
+        if isinstance(action.choices, dict):
+            for inner in action.choices.values():
+                found |= options(inner)
+    return found
+
+
+OPTIONS = options(parser())
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
+def test_options_in_the_text_exist(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    every = set.union(*OPTIONS.values())
+    for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text):
+        if code.startswith("vimco "):
+            words = [word for word in code.split() if re.fullmatch(r"[a-z-]+", word)]
+            depth = max(depth for depth in (1, 2, 3) if " ".join(words[:depth]) in OPTIONS)
+            name = " ".join(words[:depth])
+            assert depth > 1 or "COMMAND" in code or "--" in code, code
+            given = set(re.findall(r"--[a-z][a-z-]*", code))
+            assert given <= (OPTIONS[name] | OF_ALL_COMMANDS), code
+        elif code.startswith("--"):
+            assert code.split()[0].split("=")[0].rstrip(",.") in every | OF_ALL_COMMANDS, code
+
+
+def test_signal_to_noise_ratios_are_those_of_the_script(float64):
+    """Of the first table of the page on estimators, three rows with K = 2: the others take longer, in the same way."""
+    script = runpy.run_path(str(pages.ROOT / "scripts" / "exact_variances.py"))
+    _, toy, parameters = next(script["toys"]())
+    text = (pages.ROOT / "docs" / "which-estimator.md").read_text()
+    for name in ("naive", "VIMCO", "RWS (wake), centred"):
+        shown = re.search(rf"^\| {re.escape(name)} \| ([\d.]+) \|", text, re.MULTILINE)
+        ratio = script["signal_to_noise"](toy, script["ESTIMATORS"][name](toy, 2), 2, parameters)
+        assert f"{ratio:.2f}" == shown[1]

@@ -1,0 +1,14 @@
+"""The PyTorch and Pyro on the pages of the documentation runs."""
+
+import pages
+import pytest
+
+torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip install "vimco[torch]"')
+
+
+@pages.with_python("torch", "pyro")
+def test_python_runs(page, library, tmp_path, monkeypatch):
+    pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    for block, printed in pages.run(page, library):
+        pages.assert_same_output(printed, block.text)
