@@ -29,6 +29,7 @@ html_theme_options = {
 }
 html_math_renderer = "formulas"
 html_permalinks_icon = "#"
+toc_object_entries_show_parents = "hide"
 smartquotes = False
 maximum_signature_line_length = 80
 add_module_names = False

@@ -11,6 +11,7 @@ import pages
 import pytest
 import tyro
 
+import vimco
 from vimco.cli.program import SYNTAX, Command, parser
 from vimco.estimators import ESTIMATORS
 
@@ -108,3 +109,9 @@ def test_signal_to_noise_ratios_are_those_of_the_script(float64):
         shown = re.search(rf"^\| {re.escape(name)} \| ([\d.]+) \|", text, re.MULTILINE)
         ratio = script["signal_to_noise"](toy, script["ESTIMATORS"][name](toy, 2), 2, parameters)
         assert f"{ratio:.2f}" == shown[1]
+
+
+def test_the_reference_has_every_public_name():
+    reference = " ".join(page.read_text() for page in (pages.ROOT / "docs" / "reference").glob("*.md"))
+    shown = set(" ".join(re.findall(r"```\{api\} ([^\n]*)", reference)).split())
+    assert set(vimco.__all__) <= shown

@@ -33,6 +33,8 @@ def written(node: ast.AST) -> str:
     """An annotation or a default as the source has it, with the plain word for arrays of any library."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("field"):
         node = {word.arg: word.value for word in node.keywords}.get("default", ast.Constant(...))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+        return node.value  # a class that is named before it is defined
     return ast.unparse(node).replace("AnyArray", "Array").replace("'", '"')
 
 
