@@ -43,7 +43,7 @@ class Options:
     draws: int = 200
     """Sets of K samples from which the moments of a gradient are estimated."""
     only: tuple[str, ...] = ()
-    """Names of estimators; all that the model offers samples for unless given."""
+    """Names of estimators, each with its options after commas; all that the model offers samples for unless given."""
     output: Path = Path(os.environ.get("BENCH_OUTPUT", "estimators.json"))
     """Where the records go."""
 
@@ -63,7 +63,9 @@ def records(options: Options, K: int) -> list[dict[str, Any]]:
             state = trainer.advanced(state, examples, trainer.epoch_order(examples, epoch), number)
             done += number
         for name in names:
-            estimator = named_estimator(name, jax.random.key(0), jnp.asarray(experiment.dataset.training_mean))
+            name_alone, *words = name.split(",")
+            mean = jnp.asarray(experiment.dataset.training_mean, jnp.result_type(float))
+            estimator = named_estimator(name_alone, jax.random.key(0), mean, words)
             statistics = gradient_statistics(state.model, estimator, jax.random.key(1), batch, K, options.draws)
             of_model = statistics.of(lambda model: (model.prior, model.likelihood))
             record = {"estimator": name, "K": K, "update": moment, "bound": float(statistics.bound)}
@@ -73,7 +75,9 @@ def records(options: Options, K: int) -> list[dict[str, Any]]:
                 parts["proposal"] = statistics.of(lambda model: model.proposal)
             for part, values in parts.items():
                 record[f"{part}_variance"] = float(values.total_variance)
-                record[f"{part}_snr"] = float(values.total_signal_to_noise)
+                # The mean of n draws has a square that is too large by a share 1/n of the variance.
+                squared = float(values.total_signal_to_noise) ** 2 - 1 / options.draws
+                record[f"{part}_snr"] = max(squared, 0.0) ** 0.5
             found.append(record)
     return found
 

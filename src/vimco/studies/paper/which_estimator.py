@@ -1,0 +1,107 @@
+"""Which estimator? Those since the paper beside VIMCO, on the paper's models, after equal updates and equal time."""
+
+from collections.abc import Sequence
+
+from vimco.runs.config import RunConfig
+from vimco.runs.directory import Run
+from vimco.runs.figures import COLOURS, Curve
+from vimco.studies.cells import Cell
+from vimco.studies.curves import plot
+from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
+from vimco.studies.paper.protocol import at_every_rate
+from vimco.studies.results import chosen
+from vimco.studies.study import Study, register_study
+
+# Title: the estimator and its options. The last three do not take the prior as proposal, or are not meant for it.
+METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "VIMCO": ("vimco", ()),
+    "arithmetic mean": ("vimco-arithmetic", ()),
+    "OVIS, S = 5": ("ovis", ()),
+    "RLOO (ELBO)": ("rloo", ()),
+    "TVO": ("tvo-log-spaced", ()),
+    "Rényi warm-up": ("renyi-warmup", ()),
+    "f̂ = 0": ("vimco-leave-one-out", ()),
+    "RWS": ("rws", ()),
+    "RWS, centred": ("rws", ("centred=true",)),
+}
+OF_LEARNED_PROPOSALS = ("f̂ = 0", "RWS", "RWS, centred")
+# Title: task, proposal, layers, K.
+MODELS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
+    **{f"generative, K = {K}": ("generative", "learned", (200, 200, 200), K) for K in (2, 5, 10, 50)},
+    **{
+        f"bottom half, {proposal}, K = 20": ("structured", proposal, (200, 200), 20)
+        for proposal in ("prior", "learned")
+    },
+}
+EXPLANATION = (
+    "The bound on the validation set, with the training K, of the runs chosen by it: after the largest number of "
+    "updates at which all runs of a table were validated, and at the last validation within the time that the shortest "
+    "of them took. Times are those of the runs' own metrics, without validations: fair where the runs had a processor "
+    "to themselves. RLOO and TVO ascend another objective, and RWS another one for its proposal. "
+    "How noisy the gradients are is measured by `python -m benchmarks.estimators`."
+)
+CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
+
+
+def cells_of(model: str) -> dict[str, Cell]:
+    """Return the cells of a model by the titles of their methods."""
+    task, proposal, layers, K = MODELS[model]
+    return {
+        title: Cell(task, proposal, layers, estimator, K, options)
+        for title, (estimator, options) in METHODS.items()
+        if proposal == "learned" or title not in OF_LEARNED_PROPOSALS
+    }
+
+
+def runs() -> list[RunConfig]:
+    """VIMCO and eight estimators since: whole images at K = 2, 5, 10, 50; bottom halves, two layers, both proposals."""
+    return at_every_rate(cell for model in MODELS for cell in cells_of(model).values())
+
+
+def show(study: Study, found: Sequence[Run]) -> list[Block]:
+    """A table for each model that two or more methods were run on, with methods in rows; a panel of curves."""
+    panels: dict[str, list[Curve]] = {}
+    blocks: list[Block] = []
+    for model in MODELS:
+        best = {title: run for title, cell in cells_of(model).items() for run in chosen(found, cell)[:1]}
+        panels[model] = [
+            Curve(title, "", points, COLOURS[i % len(COLOURS)], ("-", "--")[i // len(COLOURS)])
+            for i, title in enumerate(METHODS)
+            if title in best and (points := best[title].curve("validation_bound"))
+        ]
+        if len(best) > 1:
+            blocks.append(_table(model, best))
+    return [*blocks, Text(EXPLANATION), plot(study.name, panels, "validation bound (nats)", CAPTION)]
+
+
+def _table(model: str, best: dict[str, Run]) -> Table:
+    updates = set.intersection(*({update for update, _ in run.curve("validation_bound")} for run in best.values()))
+    common = max(updates, default=0)
+    seconds = min(max(line["seconds"] for line in run.metrics()) for run in best.values())
+    rows = []
+    for title, run in best.items():
+        lines = [line for line in run.metrics() if line.get("validation_bound") is not None]
+        then = [line["validation_bound"] for line in lines if line["update"] == common]
+        in_time = [line["validation_bound"] for line in lines if line["seconds"] <= seconds]
+        last = run.metrics()[-1]
+        rows.append(
+            (
+                Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)),
+                *(Entry(minus(v[-1])) if v else Entry("–", is_missing=True) for v in (then, in_time)),
+                Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
+            )
+        )
+    time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 60:.0f} minutes"
+    headings = (model, f"after {short_count(common)} updates", f"after {time}", "ms an update")
+    return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
+
+
+register_study(
+    Study(
+        "estimators",
+        "Which estimator? Those since the paper beside VIMCO",
+        "validation bound after equal updates and equal time, milliseconds an update",
+        runs,
+        show,
+    )
+)

@@ -1,0 +1,54 @@
+"""The study of estimators: its cells, and what its tables say about runs of different speed and length."""
+
+import dataclasses
+import json
+
+from recorded import recorded_run
+
+from vimco.studies import STUDIES
+from vimco.studies.document import Picture, Table
+from vimco.studies.paper.which_estimator import METHODS, MODELS, cells_of
+from vimco.studies.results import collected
+
+STUDY = STUDIES["estimators"]
+
+
+def test_cells():
+    assert len(STUDY.cells) == 5 * len(METHODS) + 6
+    assert {cell.estimator for cell in cells_of("bottom half, prior, K = 20").values()} == {
+        *("vimco", "vimco-arithmetic", "ovis", "rloo", "tvo-log-spaced", "renyi-warmup")
+    }
+    assert len(STUDY.runs()) == 3 * len(STUDY.cells)
+
+
+def recorded(folder, title, **options):
+    """A run of whole images at K = 5 with rate 1e-3."""
+    cell = cells_of("generative, K = 5")[title]
+    run = next(run for run in STUDY.runs() if cell == type(cell).of(run) and run.learning_rate == 1e-3)
+    return recorded_run(folder, dataclasses.replace(run, updates=options.pop("updates", 1000)), **options)
+
+
+def test_tables_compare_after_equal_updates_and_equal_time(tmp_path):
+    """OVIS is twice as slow here: at the time when VIMCO is done it has half of its updates."""
+    recorded(tmp_path, "VIMCO", bound=-100.0)
+    slow = recorded(tmp_path, "OVIS, S = 5", bound=-99.0) / "metrics.jsonl"
+    lines = [json.loads(line) for line in slow.read_text().splitlines()]
+    slow.write_text("".join(json.dumps({**line, "seconds": 2 * line["seconds"]}) + "\n" for line in lines))
+    runs, problems = collected([tmp_path])
+    assert not problems
+    table, picture = (next(b for b in STUDY.show(STUDY, runs) if isinstance(b, kind)) for kind in (Table, Picture))
+    assert table.headings == ("generative, K = 5", "after 1k updates", "after 100 seconds", "ms an update")
+    rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+    assert list(rows) == ["VIMCO", "OVIS, S = 5"]
+    assert rows["VIMCO"] == ["−100.00", "−100.00", "100.00"]
+    halfway = next(line["validation_bound"] for line in lines if line["update"] == 500)
+    assert rows["OVIS, S = 5"] == ["−99.00", f"−{-halfway:.2f}", "200.00"]
+    assert "OVIS, S = 5 -99.00 at update 1,000" in picture.alternative
+
+
+def test_runs_of_other_lengths_are_compared_at_the_last_common_validation(tmp_path):
+    recorded(tmp_path, "VIMCO", bound=-100.0)
+    recorded(tmp_path, "RLOO (ELBO)", bound=-98.0, updates=2000)
+    table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
+    assert table.headings[1] == "after 1k updates"
+    assert len(MODELS) == 6
