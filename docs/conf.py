@@ -10,7 +10,7 @@ project = "vimco"
 author = "The vimco developers"
 copyright = "the vimco developers, MIT licence"
 extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "api", "commandline", "formulas", "links"]
-exclude_patterns = ["_*", "results"]
+exclude_patterns = ["_*", "results", "models"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4  # the same anchors as on GitHub

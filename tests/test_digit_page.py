@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 from browser import browser_program, open_page
 
-from vimco import Batch, UsageError, multi_sample_bound
+from vimco import Batch, UsageError, load, multi_sample_bound
 from vimco.models import generative_sbn, structured_sbn
-from vimco.report.digit import page_of_model, refuse_other_families, representatives
+from vimco.report.digit import digit_page, page_of_model, refuse_other_families, representatives
 
 PROGRAM = browser_program()
 needs_browser = pytest.mark.skipif(
@@ -333,6 +334,12 @@ def test_the_paper_s_model_fits_into_three_megabytes(kind):
     sizes = [len(page_of_model(model, header_of(kind), title="", half=half).encode()) for half in (False, True)]
     assert sizes[0] < 3e6
     assert sizes[1] < 0.52 * sizes[0]
+
+
+def test_the_site_s_model_makes_a_small_page():
+    text = digit_page(load(Path(__file__).parent.parent / "docs/models/halves"), "best-average", half=True)
+    assert len(text.encode()) < 0.6e6
+    assert "The test set has -46.3 nats on average, by 100 samples." in text
 
 
 def test_what_has_no_page_is_refused_in_a_sentence():
