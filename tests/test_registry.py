@@ -64,18 +64,30 @@ def test_options_are_kept_in_one_form():
     [
         ("legs", "written name=value; got 'legs'"),
         ("tail=1", "animal cat has no option 'tail'; its options are legs, weight, colour, spots, owner, is-wild."),
-        ("legs=4.5", "The option 'legs' of animal cat must be integer; got '4.5'."),
-        ("weight=heavy", "must be number; got 'heavy'"),
-        ("weight=nan", "must be number"),
+        ("legs=4.5", "The option 'legs' of animal cat must be an integer; got '4.5'."),
+        ("weight=heavy", "must be a finite number; got 'heavy'"),
+        ("weight=nan", "must be a finite number; got 'nan'"),
+        ("weight=-inf", "must be a finite number; got '-inf'"),
         ("colour=red", "must be one of black, white; got 'red'"),
-        ("spots=1,b", "must be a list of numbers"),
-        ("spots=", "must be a list of numbers"),
+        ("spots=1,b", "must be a list of finite numbers"),
+        ("spots=", "must be a list of finite numbers"),
         ("is-wild=1", "must be true or false"),
     ],
 )
 def test_bad_options_are_named(word, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         registry_of_one()["cat"].canonical([word])
+
+
+def options_without_type(*, legs=4): ...
+def options_without_default(*, legs: int): ...
+def options_of_another_type(*, legs: list[int] = ()): ...
+
+
+@pytest.mark.parametrize("build", [options_without_type, options_without_default, options_of_another_type])
+def test_options_that_cannot_be_written_are_refused(build):
+    with pytest.raises(UsageError, match=r"animal cat must give its option 'legs' a default and a type: int, float"):
+        _ = Entry("animal", "cat", "A cat", build).options
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():

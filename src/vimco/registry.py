@@ -2,6 +2,8 @@
 
 The options of an entry are the keyword-only parameters of its builder, `name: Annotated[type, "help"] = default`. They
 are written `name=value`, on the command line and in configurations; only those that differ from the default are kept.
+An underscore in a name is written as a dash. A type is int, float (finite), bool (`true`, `false`), str, a `Literal`,
+`tuple[float, ...]` (`0,0.5`), or one of these with `| None` (`none`).
 """
 
 import functools
@@ -48,8 +50,13 @@ class Entry:
         found = {}
         for name, parameter in inspect.signature(self.build).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
-                hint = hints[name]
+                hint = hints.get(name)
                 hint, text = typing.get_args(hint)[:2] if typing.get_origin(hint) is Annotated else (hint, "")
+                if parameter.default is parameter.empty or not is_known(hint):
+                    raise UsageError(
+                        f"The builder of {self.kind} {self.name} must give its option {name!r} a default and a type: "
+                        "int, float, bool, str, a Literal, a tuple such as tuple[float, ...], or one of these | None."
+                    )
                 found[name.replace("_", "-")] = Option(hint, parameter.default, text)
         return found
 
@@ -162,6 +169,15 @@ def fits(value: object, hint: Any) -> bool:
     return isinstance(value, (int, float)) if hint is float else isinstance(value, hint)
 
 
+_NAMES = {
+    int: "an integer",
+    float: "a finite number",
+    str: "a string",
+    bool: "true or false",
+    types.NoneType: "null",
+}
+
+
 def in_words(hint: Any) -> str:
     """Return what a type is called in a message."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -170,9 +186,16 @@ def in_words(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
-        return f"a list of {in_words(arguments[0])}s"
-    names = {int: "integer", float: "number", str: "string", bool: "true or false", types.NoneType: "null"}
-    return names[hint]
+        return f"a list of {_NAMES[arguments[0]].partition(' ')[2]}s"
+    return _NAMES[hint]
+
+
+def is_known(hint: Any) -> bool:
+    """Return whether options may have this type."""
+    try:
+        return bool(in_words(hint))
+    except KeyError:
+        return False
 
 
 def _refuse(word: str) -> typing.NoReturn:

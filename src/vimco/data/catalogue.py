@@ -119,5 +119,5 @@ def available() -> list[Availability]:
 def _unknown(name: str) -> UsageError:
     return UsageError(
         f"There is no data set {name!r}. The names are {', '.join(names())}; your own images are given as the path of "
-        f"a {' or '.join(SUFFIXES)} file."
+        f"a {' or '.join(SUFFIXES)} file. A set that your own code registers comes with --plugin FILE."
     )

@@ -42,10 +42,11 @@ class Estimator(eqx.Module):
 class NamedEstimator(Entry):
     """An estimator that the program knows by name.
 
-    `build(key, mean, **options)` makes it; `mean` is that of the data, context and observation side by side.
+    `build(key, mean, **options)` makes it: `key` is for initial parameters, `mean` that of the data, context and
+    observation side by side. An estimator without a network needs neither.
     """
 
-    line: str = "-."  # how its curves are drawn
+    line: str = "-."  # how its curves are drawn: a line style of matplotlib
 
 
 ESTIMATORS = Registry("estimator", NamedEstimator)

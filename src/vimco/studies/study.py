@@ -34,8 +34,10 @@ def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
 class Study:
     """A table or a figure: its runs, how they are shown, and what the paper claims about them.
 
-    `runs()` lists the runs; its docstring says what they are in the list of studies. `show(study, found)` makes blocks
-    of a document from the runs that are there. With `evaluation_samples`, the chosen runs are evaluated with so many.
+    `runs()` lists the runs; its docstring says what they are in the list of studies. They depart from `cells.PAPER` in
+    the fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed,
+    updates, data and averaging come from the command line. `show(study, found)` makes blocks of a document from the
+    runs that are there. With `evaluation_samples`, the chosen runs are evaluated with so many.
     """
 
     name: str
@@ -110,7 +112,9 @@ def register_study(study: Study) -> Study:
 def named_study(name: str) -> Study:
     """The study that the command line calls `name`."""
     if name not in STUDIES:
-        raise UsageError(f"There is no study {name!r}; choose one of {', '.join(STUDIES)}.")
+        raise UsageError(
+            f"There is no study {name!r}; choose one of {', '.join(STUDIES)}. One of your own comes with --plugin FILE."
+        )
     return STUDIES[name]
 
 
