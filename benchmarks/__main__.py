@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import jax
+import jax.numpy as jnp
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +20,8 @@ from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, is_offered, model, updates
 from benchmarks.timing import Timing, alternating
-from vimco.estimators import ESTIMATORS
+from vimco.estimators import ESTIMATORS, named_estimator
+from vimco.parameters import partition
 from vimco.runs.config import RunConfig
 from vimco.training.evaluation import BLOCK, ROWS
 
@@ -104,7 +106,16 @@ def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
     runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in names}
     timings = alternating(runs, rounds)
     shared = {"kind": "estimator", "task": "generative", "K": K}
-    return [{**shared, "estimator": name, **beside(timing, timings["vimco"])} for name, timing in timings.items()]
+    return [
+        {**shared, "estimator": name, **beside(timing, timings["vimco"]), "limit": None if needs_more(name) else 1.05}
+        for name, timing in timings.items()
+    ]
+
+
+def needs_more(estimator: str) -> bool:
+    """Whether it is more than a signal of log-weights: it needs more of the model, or learns a baseline."""
+    built = named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5))
+    return bool(built.needs) or bool(jax.tree.leaves(partition(built)[0]))
 
 
 def plain_record(K: int, rounds: int) -> dict[str, Any]:
@@ -191,7 +202,7 @@ def main(options: Options) -> None:
         new = [update_record("growth", "generative", *size, options.rounds) for size in sizes]
         show("How it grows", timed, new)
     if "estimator" in options.only:
-        columns = ("estimator", "K", "ms", "ratio", "median_ratio")
+        columns = ("estimator", "K", "ms", "ratio", "median_ratio", "limit")
         show("Estimators, relative to VIMCO", columns, estimator_records(5, options.rounds))
     if "evaluation" in options.only:
         new = [evaluation_record(task, 1000, options.rounds) for task in TASKS]

@@ -714,6 +714,24 @@ def test_estimators_that_need_more_than_one_set_of_samples_are_refused(estimator
         MonteCarloObjective(estimator, num_samples=K)
 
 
+def test_pathwise_takes_a_guide_whose_latents_are_all_reparameterised():
+    """One normal latent: the gradient is VIMCO's, which has no score to give; a discrete latent is refused."""
+
+    def model():
+        numpyro.sample("x", dist.Normal(numpyro.sample("z", dist.Normal(0.0, 1.0)), 1.0), obs=0.7)
+
+    def guide():
+        numpyro.sample("z", dist.Normal(numpyro.param("mean", jnp.zeros(())), 1.0))
+
+    pathwise, plain = (MonteCarloObjective(estimator, num_samples=2) for estimator in (vimco.Pathwise(), vimco.VIMCO()))
+    params = {"mean": jnp.array(0.2)}
+    ours, theirs = (value_and_gradient(objective, params, model, guide) for objective in (pathwise, plain))
+    assert_close(ours[1], theirs[1], atol=1e-6)
+    assert abs(float(ours[1]["mean"])) > 1e-3
+    with pytest.raises(vimco.UsageError, match="would leave a discrete proposal untrained"):
+        traced(pathwise, {}, latent, latent)
+
+
 def test_vimco_with_one_sample_is_refused_in_the_words_of_the_core():
     objective = MonteCarloObjective(vimco.VIMCO(), num_samples=1)
     with pytest.raises(vimco.UsageError, match="needs K >= 2; got K = 1"):
