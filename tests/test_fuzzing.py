@@ -122,7 +122,7 @@ def test_lines_of_metrics_with_other_values(path, line):
     survives(read_everything, path)
 
 
-@settings(FUZZ, max_examples=10)
+@settings(FUZZ, max_examples=4)
 @given(data=st.data())
 def test_a_report_of_a_bad_run_and_a_good_one(path, tmp_path_factory, data):
     """The good one is always in it."""

@@ -189,6 +189,7 @@ class _Session:
         if self._is_line_due():  # the checkpoint was written just before the line
             self._log_line()
             self._save()
+        self._leave_if_asked()  # before the first call, which compiles
         num_updates, is_first = 1, True
         while not self._is_over():
             start = time.monotonic()
