@@ -220,7 +220,7 @@ OPTIONS = ["--num-samples", "--layers", "--estimator", "--data", "--seed", "--up
 COMMANDS = ["train", "resume", "evaluate", "sample", "study", "report", "data", "page", "", "--version"]
 
 
-@settings(FUZZ, max_examples=25)
+@settings(FUZZ, max_examples=12)
 @given(
     command=st.sampled_from(COMMANDS),
     words=st.lists(
