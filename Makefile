@@ -45,7 +45,7 @@ smoke: $(VENV)/.installed-test
 	  sh scripts/smoke.sh $(PYTHON) "$$package" || exit 1; \
 	done
 
-# Known vulnerabilities of the versions in constraints.txt; asks the index that pip uses, and needs no other network.
+# Known vulnerabilities of the versions in constraints.txt, by the records of PyPI: the one target that needs the network.
 audit: $(VENV)/.installed
 	$(INSTALL) pip-audit
 	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
