@@ -11,19 +11,20 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 
-from vimco import VIMCO, Batch, UsageError
+from vimco import VIMCO, Batch, Examples, UsageError, evaluate
 from vimco.estimators import DReG, Pathwise
 from vimco.models.gaussian import gaussian_model
 from vimco.parameters import partition
+from vimco.training.optimizer import stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-MEAN = jnp.array([0.3, 0.6])
+MEAN = np.array([0.3, 0.6])
 
 
 def tiny(layers, hidden=2):
     """A model whose parameters are far from zero, and one example."""
-    model = gaussian_model(jax.random.key(1), layers, MEAN, hidden=(hidden,) * len(layers))
+    model = gaussian_model(jax.random.key(1), layers, jnp.asarray(MEAN), hidden=(hidden,) * len(layers))
     parameters, rest = partition(model)
     flat, unravel = ravel_pytree(parameters)
     moved = unravel(flat + 0.4 * jax.random.normal(jax.random.key(2), flat.shape))
@@ -169,4 +170,25 @@ def test_sizes_of_the_paper():
     far = dense(100, 100, 100, 50) + dense(100, 50) + dense(50, 100, 100, 100) + dense(100, 100)
     assert size((50, 100)) == near + far
     with pytest.raises(UsageError, match="as many hidden widths"):
-        gaussian_model(jax.random.key(0), (5, 4), MEAN, hidden=(3,))
+        gaussian_model(jax.random.key(0), (5, 4), jnp.asarray(MEAN), hidden=(3,))
+
+
+def test_active_units_vary_with_the_data():
+    """Of two layers of two units, the second unit of each looks away from the data: its mean has no weights."""
+    model, _ = tiny((2, 2))
+    for layer in (0, 1):
+        model = eqx.tree_at(
+            lambda m, i=layer: m.proposal[i].outputs[0].weight, model, replace_fn=lambda w: (9 * w).at[:, 1].set(0)
+        )
+    examples = Examples(jnp.asarray(np.indices((2, 2)).reshape(2, -1).T.repeat(3, axis=0), jnp.uint8))
+    evaluation = evaluate(model, examples, jax.random.key(0), num_samples=4)
+    assert evaluation.active_units == (1, 1)
+    assert evaluation.to_json()["active_units"] == [1, 1]
+
+
+def test_stages_of_the_published_recipe():
+    """Rates 1e-3 · 10^(−i/7) for 3^i passes each, i = 0, ..., 7: here a pass is ten updates."""
+    rate = stages(1e-3, 32_800)
+    expected = np.concatenate([np.full(10 * 3**i, 1e-3 * 10 ** (-i / 7)) for i in range(8)])
+    np.testing.assert_allclose(jax.vmap(rate)(jnp.arange(32_800)), expected, rtol=1e-12)
+    assert rate(jnp.asarray(40_000)) == pytest.approx(1e-4)

@@ -103,6 +103,8 @@ def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str
         f"  {split} split, all {len(evaluation.bound):,} examples, K = {evaluation.num_samples}, {weights} weights; "
         f"effective sample size {evaluation.mean_effective_sample_size:.1f} of {evaluation.num_samples}"
     )
+    if evaluation.active_units is not None:
+        out.print(f"  active units, deepest layer first: {' + '.join(map(str, evaluation.active_units))}")
     if run.data.get("note"):
         out.print(f"  {run.data['note']}")
 

@@ -1,6 +1,7 @@
 """Gaussian latents behind deterministic tanh layers: the models of Burda, Grosse & Salakhutdinov (2015)."""
 
 import math
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -9,8 +10,10 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
+from vimco.models.family import MODELS, whole
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
 from vimco.models.kernels.products import affine
+from vimco.models.pictures import samples_and_reconstructions
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
 from vimco.samples import Batch, ImportanceSamples, Latents
@@ -124,7 +127,7 @@ class GaussianModel(eqx.Module):
 
     def log_joint(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
         """Return log P(x, z) of given latents."""
-        log_prob = log_normal(latents[0], jnp.zeros(()), jnp.zeros(()))
+        log_prob = log_normal(latents[0], jnp.zeros(1), jnp.zeros(1))
         for network, parent, value in zip(self.prior, latents[:-1], latents[1:], strict=True):
             log_prob = log_prob + log_normal(value, *network(parent))
         return log_prob + log_bernoulli(batch.observation, self.observation_logits(latents))
@@ -232,3 +235,16 @@ def gaussian_model(
     mean = jnp.clip(observation_mean, 1e-3, 1 - 1e-3)
     likelihood = eqx.tree_at(lambda n: n.outputs[0].bias, likelihood, jnp.log(mean) - jnp.log1p(-mean))
     return GaussianModel(tuple(prior), likelihood, tuple(proposal), Centre(observation_mean), slice_size)
+
+
+@MODELS.register("gaussian", "Gaussian model", divide=whole, pictures=samples_and_reconstructions)
+def _gaussian(
+    key: PRNGKeyArray,
+    layers: tuple[int, ...],
+    observation_mean: Float[Array, "D"],
+    slice_size: int | None,
+    *,
+    hidden: Annotated[tuple[int, ...] | None, "Tanh units above each layer, deepest first; 100s, then 200."] = None,
+) -> GaussianModel:
+    """Model whole images with Gaussian latents behind tanh layers (Burda et al., 2015)."""
+    return gaussian_model(key, layers, observation_mean, hidden=hidden, slice_size=slice_size)

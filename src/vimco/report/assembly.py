@@ -188,7 +188,7 @@ def _likelihoods(run: Run) -> Entry:
 def _commands(run: Run) -> Commands:
     config = run.config
     if run.updates:
-        horizon = config.horizon if config.schedule == "cosine" else config.schedule_updates
+        horizon = config.horizon if config.schedule != "constant" else config.schedule_updates
         config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.name}"
     lines = [command(config, folder)]

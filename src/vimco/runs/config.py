@@ -49,10 +49,13 @@ class RunConfig:
 
     learning_rate: float = 1e-3
     """Adam's learning rate."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate's course; cosine goes to zero over `schedule_updates`."""
+    schedule: Literal["constant", "cosine", "stages"] = "constant"
+    """The learning rate's course over `schedule_updates`: cosine goes to zero; stages falls to a tenth in eight steps,
+    each three times as long as the one before."""
     schedule_updates: int | None = None
-    """The horizon of the cosine schedule; by default the run's budget in updates."""
+    """The horizon of a schedule; by default the run's budget in updates."""
+    adam_epsilon: float = 1e-8
+    """Adam's epsilon."""
     warmup_updates: int = 0
     """Raise the learning rate linearly over the first so many updates."""
     batch_size: int = 24
@@ -90,7 +93,7 @@ class RunConfig:
             options = entry.canonical(getattr(self, f"{name}_options"))
             object.__setattr__(self, f"{name}_options", options)
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
-        for name in (*positive, "log_every", "validate_every"):
+        for name in (*positive, "adam_epsilon", "log_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise UsageError(f"{_option(name)} must be a positive, finite number; got {value}.")
@@ -118,8 +121,10 @@ class RunConfig:
                 )
         if sum(getattr(self, name) is not None for name in BUDGET) > 1:
             raise UsageError("Give one budget: --updates, --epochs or --minutes.")
-        if self.schedule == "cosine" and self.schedule_updates is None and (self.epochs or self.minutes):
-            raise UsageError("The cosine schedule ends at an update: add --schedule-updates, or give --updates.")
+        if self.schedule != "constant" and self.schedule_updates is None and (self.epochs or self.minutes):
+            raise UsageError(
+                f"The {self.schedule} schedule ends at an update: add --schedule-updates, or give --updates."
+            )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -128,13 +133,13 @@ class RunConfig:
         The horizon of a schedule counts, so it is resolved here.
         """
         record = dataclasses.asdict(self)
-        if self.schedule == "cosine":
+        if self.schedule != "constant":
             record["schedule_updates"] = self.horizon
         return {name: value for name, value in record.items() if name not in (*BUDGET, *CADENCE)}
 
     @property
     def horizon(self) -> int:
-        """The update at which a cosine schedule ends."""
+        """The update at which a schedule ends."""
         return self.schedule_updates or self.updates or DEFAULT_UPDATES
 
     def total_updates(self, updates_per_epoch: int) -> int | None:

@@ -121,8 +121,10 @@ def _compiled(build: Callable[..., Any], **arguments: Any) -> Any:
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:
     """Adam with the configured learning rate, schedule and clipping."""
-    horizon = config.horizon if config.schedule == "cosine" else None
-    return adam_with_schedule(config.learning_rate, horizon, config.warmup_updates, config.clip)
+    horizon = config.horizon if config.schedule != "constant" else 1  # one optimizer for every budget
+    return adam_with_schedule(
+        config.learning_rate, config.schedule, horizon, config.warmup_updates, config.clip, config.adam_epsilon
+    )
 
 
 def precision(config: RunConfig) -> AbstractContextManager:

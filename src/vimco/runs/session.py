@@ -72,7 +72,7 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
     given = {name: value for name, value in budget.items() if value is not None}
     if given:
         # An extension does not move the horizon of a schedule.
-        horizon = {"schedule_updates": run.config.horizon} if run.config.schedule == "cosine" else {}
+        horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
         changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
         run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
     with precision(run.config), store.held_for_training(run.path) as hold:

@@ -8,7 +8,7 @@ minus the bound is a slightly too large, never too small, estimate of −log P(x
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from vimco.samples import Batch, Examples, ImportanceSamples, Model
 from vimco.training.compilation import compiled
 
 BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
+ACTIVE = 0.01
 ROWS = 2_400  # samples times examples worked on at a time: few enough to stay in a processor's caches
 
 
@@ -32,6 +33,7 @@ class Evaluation(NamedTuple):
     variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where nothing tells it
     effective_sample_size: np.ndarray  # (N,)
     update: int | None = None  # after which the parameters were kept, where they come from a run directory
+    active_units: tuple[int, ...] | None = None  # of each layer, deepest first, where latents are continuous
 
     @property
     def mean_bound(self) -> float:
@@ -58,7 +60,7 @@ class Evaluation(NamedTuple):
         """Averaged over the examples, from 1 to K."""
         return float(np.mean(self.effective_sample_size, dtype=np.float64))
 
-    def to_json(self) -> dict[str, float | int | None]:
+    def to_json(self) -> dict[str, Any]:
         """The summary as JSON holds it: what is not a finite number is null."""
         values = {
             "negative_log_likelihood": self.negative_log_likelihood,
@@ -67,7 +69,8 @@ class Evaluation(NamedTuple):
             "effective_sample_size": self.mean_effective_sample_size,
         }
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite}
+        active = {} if self.active_units is None else {"active_units": list(self.active_units)}
+        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite, **active}
 
 
 class Comparison(NamedTuple):
@@ -123,7 +126,23 @@ def evaluate(
     bound, variance, effective = (
         np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
     )
-    return Evaluation(num_samples, bound, variance, effective)
+    return Evaluation(num_samples, bound, variance, effective, active_units=active_units(model, examples, key))
+
+
+def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[int, ...] | None:
+    """Return for each layer, deepest first, how many units have Var_x E_Q[u | x] > 0.01 (Burda et al., 2015).
+
+    None for models that do not offer `posterior_means`, as those with discrete latents.
+    """
+    if not hasattr(model, "posterior_means"):
+        return None
+    size = min(len(examples), ROWS // BLOCK)
+    parts = [
+        _posterior_means(model, examples, jnp.arange(start, min(start + size, len(examples))), key)
+        for start in range(0, len(examples), size)
+    ]
+    means = [np.concatenate([np.asarray(part) for part in layer]) for layer in zip(*parts, strict=True)]
+    return tuple(int(np.sum(np.var(layer, axis=0, dtype=np.float64) > ACTIVE)) for layer in means)
 
 
 class RunningSums(eqx.Module):
@@ -172,6 +191,13 @@ def _statistics(
     relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
     variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
     return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
+
+
+@eqx.filter_jit
+def _posterior_means(
+    model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
+) -> tuple[Float[Array, "B _"], ...]:
+    return model.posterior_means(key, examples.batch(rows, jnp.result_type(float)), BLOCK)
 
 
 _compiled_statistics = compiled(_statistics)

@@ -1,22 +1,44 @@
 """Adam with a learning rate that may change, and with clipping."""
 
 import functools
+from typing import Literal
 
+import jax.numpy as jnp
+import numpy as np
 import optax
+
+STAGES = 8
 
 
 @functools.lru_cache  # the same object for the same settings, so that what was compiled with it serves again
 def adam_with_schedule(
-    learning_rate: float, horizon: int | None, warmup_updates: int, clip: float | None
+    learning_rate: float,
+    schedule: Literal["constant", "cosine", "stages"],
+    horizon: int,
+    warmup_updates: int,
+    clip: float | None,
+    epsilon: float,
 ) -> optax.GradientTransformation:
-    """Return Adam with this learning rate; `horizon` is that of the cosine schedule, None for a constant rate."""
+    """Return Adam with this learning rate and its course over `horizon` updates."""
     rate: float | optax.Schedule = learning_rate
-    if horizon is not None:
+    if schedule == "cosine":
         rate = optax.cosine_decay_schedule(learning_rate, max(1, horizon - warmup_updates))
+    elif schedule == "stages":
+        rate = stages(learning_rate, max(1, horizon - warmup_updates))
     elif warmup_updates:
         rate = optax.constant_schedule(learning_rate)
     if warmup_updates:
         warmup = optax.linear_schedule(0.0, learning_rate, warmup_updates)
         rate = optax.join_schedules([warmup, rate], [warmup_updates])
-    adam = optax.adam(rate)
+    adam = optax.adam(rate, eps=epsilon)
     return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
+
+
+def stages(learning_rate: float, horizon: int) -> optax.Schedule:
+    """Return the schedule of Burda et al. (2015): eight stages, each three times as long as the one before.
+
+    Stage i = 0, ..., 7 has the rate r · 10^(−i/7). Over 3280 passes these are 1, 3, 9, ..., 2187 of them.
+    """
+    ends = [round(horizon * (3**i - 1) / (3**STAGES - 1)) for i in range(1, STAGES)]
+    rates = learning_rate * 10.0 ** (-np.arange(STAGES) / (STAGES - 1))
+    return lambda number: jnp.asarray(rates)[jnp.searchsorted(jnp.asarray(ends), number, side="right")]

@@ -1,0 +1,100 @@
+"""Every estimator with every family of models, proposal and K: it works, or is refused with a sentence, in time."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from enumeration import SBN_KINDS, copies, example_of, sbn_model
+
+import vimco
+from vimco import RunConfig, UsageError, named_estimator
+from vimco.estimators import ESTIMATORS
+from vimco.models import gaussian_model
+from vimco.samples import Keys, samples_for
+
+KINDS = (*SBN_KINDS, "gaussian")
+LEARNED = ("generative", "structured-learned")
+EVERY = {(kind, K): None for kind in KINDS for K in (1, 2)}
+
+
+def at_one(message, kinds=KINDS):
+    return {(kind, 1): message for kind in kinds}
+
+
+def on(kinds, message):
+    return {(kind, K): message for kind in kinds for K in (1, 2)}
+
+
+NO_LAYERS = on(["gaussian"], "needs the layers of a binary proposal, one by one, and the model offers none")
+MIXED = "use VIMCO for mixed latents"
+SHARED_PRIOR = on(["structured-prior"], "cannot train a prior that is its own proposal: use VIMCO or NVIL")
+# What is refused, and a part of the sentence. Everything else must work. An estimator that is not listed may refuse
+# what it likes, in a sentence that says what to use.
+REFUSED = {
+    "naive": {},
+    "nvil": {},
+    "nvil local-signals=true": {**{(kind, 2): "goes with K = 1; got K = 2" for kind in SBN_KINDS}, **NO_LAYERS},
+    "vimco": at_one("needs K >= 2; got K = 1. Use NVIL"),
+    "vimco-arithmetic": at_one("needs K >= 2; got K = 1"),
+    "vimco-leave-one-out": at_one("needs K >= 2; got K = 1"),
+    "vimco-learned": {},
+    "rws": at_one("mean zero at K = 1", LEARNED) | SHARED_PRIOR | on(["gaussian"], MIXED),
+    "rws-sleep": SHARED_PRIOR | on(["gaussian"], "needs dreams"),
+    "rws-both": SHARED_PRIOR | on(["gaussian"], "needs dreams"),
+    "straight-through": on(["gaussian"], "needs binary latents that pass gradients straight through"),
+    "tang": on((*LEARNED, "gaussian"), "Use --proposal prior, or RWS")
+    | {("structured-prior", 1): "use K >= 2, or NVIL"},
+    "bbvi": at_one("needs K >= 2; got K = 1", SBN_KINDS) | NO_LAYERS,
+    "bbvi control-variate=none": NO_LAYERS,
+    "bbvi control-variate=same-samples": on(SBN_KINDS, "it needs K >= 50") | NO_LAYERS,
+    "muprop": NO_LAYERS,
+    "muprop objective=elbo local-signals=true": NO_LAYERS,
+    "local-expectations": NO_LAYERS,
+    "pathwise": on(SBN_KINDS, "needs latents through which gradients flow"),
+}
+NAMES = [*REFUSED, *(name for name in ESTIMATORS if name not in REFUSED)]
+
+
+def model_of(kind):
+    return (
+        gaussian_model(jax.random.key(0), (2,), jnp.full(3, 0.4), hidden=(2,))
+        if kind == "gaussian"
+        else sbn_model(kind)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.split()[0] in ESTIMATORS])
+def test_a_combination_works_or_is_refused_with_a_sentence(name):
+    """Traced, as a run rehearses itself before anything is written."""
+    for (kind, K), message in (EVERY | REFUSED.get(name, {})).items():
+        batch = copies(example_of("generative" if kind == "gaussian" else kind), 2)
+        mean = jnp.zeros(batch.observation.shape[1] + batch.context.shape[1])
+
+        def rehearsal(key, kind=kind, K=K, batch=batch, mean=mean):
+            estimator = named_estimator(name.split()[0], key, mean, name.split()[1:])
+            samples = samples_for(model_of(kind), estimator.needs, Keys(key, key, key), batch, K)
+            estimate = estimator(samples, batch)
+            return estimate.surrogate, estimator.updated(estimate)
+
+        answer = answer_of(rehearsal)
+        if isinstance(answer, str):
+            assert message is not None or name not in REFUSED, (kind, K, answer)
+            assert (message or "use") in (answer if message else answer.lower()), (kind, K, answer)
+        else:
+            assert message is None, (kind, K)
+            assert answer[0].shape == (2,)
+
+
+def answer_of(rehearsal):
+    """The shapes of what it makes, or the sentence of its refusal."""
+    try:
+        return eqx.filter_eval_shape(rehearsal, jax.random.key(0))
+    except UsageError as error:
+        return str(error)
+
+
+def test_what_is_refused_leaves_nothing_behind(tmp_path):
+    config = RunConfig(estimator="tang", layers=(3,), data="bars", updates=1, batch_size=2)
+    with pytest.raises(UsageError, match="Use --proposal prior, or RWS"):
+        vimco.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
