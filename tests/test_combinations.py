@@ -63,6 +63,7 @@ def model_of(kind):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Leaving the sample out")
 @pytest.mark.parametrize("name", [name for name in NAMES if name.split()[0] in ESTIMATORS])
 def test_a_combination_works_or_is_refused_with_a_sentence(name):
     """Traced, as a run rehearses itself before anything is written."""
@@ -94,7 +95,7 @@ def answer_of(rehearsal):
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path):
-    config = RunConfig(estimator="tang", layers=(3,), data="bars", updates=1, batch_size=2)
+    config = RunConfig(estimator="tang", layers=(3,), data="synthetic", updates=1, batch_size=2)
     with pytest.raises(UsageError, match="Use --proposal prior, or RWS"):
         vimco.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
