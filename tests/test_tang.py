@@ -1,11 +1,17 @@
 """Importance-sampled EM from the prior (Tang & Salakhutdinov, 2013), by enumeration."""
 
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumeration import cosine, sbn_toy
+from enumeration import Toy, all_configurations, binary_configurations, copies, cosine, example_of, sbn_toy
+from jax.flatten_util import ravel_pytree
 
-from vimco import UsageError
-from vimco.estimators.tang import ImportanceSampledEM
+from vimco import VIMCO, ImportanceSampledEM, UsageError, structured_sbn
+from vimco.parameters import partition
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -47,3 +53,59 @@ def test_what_it_refuses():
         ImportanceSampledEM()(sbn_toy("structured-learned").samples(2))
     with pytest.raises(UsageError, match="mean zero: use K >= 2"):
         ImportanceSampledEM()(sbn_toy("structured-prior").samples(1))
+
+
+@functools.cache
+def mixed_toy(proposal: str) -> Toy:
+    """Layers of two and one binary units, each with two deterministic ones beside them in the prior."""
+    with jax.enable_x64(True):
+        example = example_of("structured")
+        means = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
+        model = structured_sbn(jax.random.key(0), (2, 1), *means, proposal=proposal, deterministic=2)
+        parameters, rest = partition(model)
+        flat, unravel = ravel_pytree(parameters)
+        model = eqx.combine(unravel(flat + jax.random.normal(jax.random.key(1), flat.shape)), rest)
+        return Toy.of(model, example, lambda m: all_configurations(m, (2, 1), example))
+
+
+def test_mixed_layers_are_the_definition():
+    """log P(x, h | c) by hand: children see the binary units and σ of the others, of which none is counted."""
+    toy = mixed_toy("prior")
+    model, x = toy.model, np.asarray(toy.example.observation[0])
+
+    def log_bernoulli(v, a):
+        return np.sum(v * a - np.logaddexp(0, a), axis=-1)
+
+    def sigmoid(a):
+        return 1 / (1 + np.exp(-a))
+
+    expected = []
+    for first, second in zip(*(h[0] for h in binary_configurations((2, 1))), strict=True):
+        a = np.asarray(model.centre_context(toy.example.context))[0] @ model.prior.layers[0].weights[0]
+        a = a + model.prior.layers[0].bias
+        b = np.concatenate([first, sigmoid(a[2:])]) @ model.prior.layers[1].weights[0] + model.prior.layers[1].bias
+        c = np.concatenate([second, sigmoid(b[1:])]) @ model.likelihood.weights[0] + model.likelihood.bias
+        expected.append(log_bernoulli(first, a[:2]) + log_bernoulli(second, b[:1]) + log_bernoulli(x, c))
+    np.testing.assert_allclose(toy.log_joint, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("proposal", ["prior", "learned"])
+def test_mixed_layers_have_exact_gradients(proposal):
+    """VIMCO is unbiased for every parameter; importance-sampled EM for those of the likelihood."""
+    toy = mixed_toy(proposal)
+    assert np.sum(np.exp(toy.log_proposal)) == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(toy.expected_gradient(VIMCO(), 2), toy.exact_gradient(2), rtol=0, atol=1e-12)
+    if proposal == "prior":
+        error = toy.expected_gradient(ImportanceSampledEM(), 2) - toy.exact_gradient(2)
+        np.testing.assert_allclose(toy.of_likelihood(error), 0, atol=1e-12)
+        assert np.linalg.norm(toy.of_prior(error)) > 1e-2
+
+
+def test_samples_of_mixed_layers_carry_their_deterministic_units():
+    model, batch = mixed_toy("learned").model, copies(example_of("structured"), 3)
+    latents, _ = model.proposal_sample(jax.random.key(0), jnp.arange(4), batch)
+    assert [h.shape for h in latents] == [(4, 3, 4), (4, 3, 3)]
+    assert model.observation_probabilities(latents).shape == (4, 3, 3)
+    assert model.log_proposal_of_dreams(jax.random.key(0), batch).shape == (3,)
+    with pytest.raises(UsageError, match="has deterministic ones"):
+        model.layered_samples(jax.random.key(0), batch, 2)

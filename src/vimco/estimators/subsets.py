@@ -21,7 +21,10 @@ def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarr
     are exchangeable, so permutations that are drawn once serve every update as well as new ones would.
     """
     if not 1 <= size <= num_samples:
-        raise UsageError(f"A subset of {num_samples} samples has 1 to {num_samples} of them; got {size}.")
+        raise UsageError(
+            f"A subset of {num_samples} samples has 1 to {num_samples} of them; got {size}. Use more samples, or fewer in "
+            "a subset."
+        )
     if repeats is None:
         return np.array(list(itertools.combinations(range(num_samples), size))).T
     if repeats < 1:

@@ -26,10 +26,15 @@ class Chain(eqx.Module):
 
     `side` is one more parent of the last layer, if that was built with two. With `symmetric` a layer sees its binary
     parent as ±1 in place of 0/1; source and side are taken as they are.
+
+    Beside its binary units every layer may have `deterministic` ones, whose value is σ(a), as in the networks of Tang &
+    Salakhutdinov (2013). They follow the binary ones in a latent vector, have no part in the log-probability, and
+    gradients flow through them.
     """
 
     layers: tuple[BernoulliLayer, ...]
     symmetric: bool = eqx.field(static=True)
+    deterministic: int = eqx.field(static=True, default=0)
 
     def __init__(
         self,
@@ -38,8 +43,10 @@ class Chain(eqx.Module):
         side_size: int | None = None,
         symmetric: bool = False,
         dtype: jnp.dtype | None = None,
+        deterministic: int = 0,
     ):
         """`sizes` are the widths of the source and of each layer; `side_size` that of the side input, if any."""
+        sizes = (sizes[0], *(size + deterministic for size in sizes[1:]))
         keys = jax.random.split(key, len(sizes) - 1)
         layers = []
         for i, (size, key_of_layer) in enumerate(zip(sizes[1:], keys, strict=True)):
@@ -48,6 +55,7 @@ class Chain(eqx.Module):
             layers.append(BernoulliLayer(key_of_layer, parents, size, dtype))
         self.layers = tuple(layers)
         self.symmetric = symmetric
+        self.deterministic = deterministic
 
     def walk(
         self, choose: Choice, source: Float[Array, "B _"], side: Float[Array, "B _"] | None = None
@@ -56,8 +64,15 @@ class Chain(eqx.Module):
         latents: Latents = ()
         logits: Logits = ()
         for i in range(len(self.layers)):
-            logits = (*logits, self.logits(i, source, side, latents))
-            latents = (*latents, choose(i, logits[i]))
+            of_layer = self.logits(i, source, side, latents)
+            binary, others = of_layer, None
+            if self.deterministic:
+                binary, others = jnp.split(of_layer, [of_layer.shape[-1] - self.deterministic], axis=-1)
+            value = choose(i, binary)
+            if others is not None:
+                means = jnp.broadcast_to(jax.nn.sigmoid(others), (*value.shape[:-1], self.deterministic))
+                value = jnp.concatenate([value, means], axis=-1)
+            logits, latents = (*logits, binary), (*latents, value)
         return latents, logits
 
     @property
@@ -84,8 +99,18 @@ def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"]) -> Choice:
 
 
 def given(latents: Latents) -> Choice:
-    """Return the choice of these values."""
-    return lambda i, _: latents[i]
+    """Return the choice of these values, of which the binary ones count."""
+    return lambda i, logits: _first(logits.shape[-1], latents[i])
+
+
+def log_prob(latents: Latents, logits: Logits) -> Float[Array, "K B"]:
+    """Return the log-probability of the binary units of a walk."""
+    binary = tuple(_first(a.shape[-1], h) for h, a in zip(latents, logits, strict=True))
+    return log_bernoulli_of_layers(binary, logits)
+
+
+def _first(width: int, values: Float[Array, "*B n"]) -> Float[Array, "*B _"]:
+    return values if values.shape[-1] == width else values[..., :width]
 
 
 def straight_through(choose: Choice) -> Choice:
@@ -147,6 +172,11 @@ class SigmoidBeliefNetwork(eqx.Module):
                 "Slices of samples cannot be had with an estimator that looks at single layers: it works on all K "
                 "samples at once. Leave the slice size out, or use an estimator such as VIMCO."
             )
+        if self.prior.deterministic:
+            raise UsageError(
+                "An estimator that looks at single layers takes all their units to be binary, and this model has "
+                "deterministic ones. Use an estimator such as VIMCO."
+            )
         return self._layered_record(drawn(key, jnp.arange(num_samples)), batch)
 
     def layered_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
@@ -157,8 +187,9 @@ class SigmoidBeliefNetwork(eqx.Module):
         self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
     ) -> tuple[Latents, Float[Array, "K B"]]:
         """Latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q of them."""
-        latents, logits = self.walk(drawn(key, numbers), batch)
-        return self.deepest_first(latents), log_bernoulli_of_layers(latents, logits)
+        in_order, logits = self.walk(drawn(key, numbers), batch)
+        latents, _ = self._log_prior(self.deepest_first(in_order), batch)
+        return latents, log_prob(in_order, logits)
 
     def weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """The importance samples that given latents (deepest layer first) would make."""
@@ -198,18 +229,20 @@ class SigmoidBeliefNetwork(eqx.Module):
         """P(x_i = 1 | h) for every pixel: what pictures show."""
         return jax.nn.sigmoid(self.observation_logits(latents))
 
-    def _log_prior(self, latents: Latents, batch: Batch) -> Float[Array, "K B"]:
-        _, logits = self.prior.walk(given(latents), self.centre_context(batch.context))
-        return log_bernoulli_of_layers(latents, logits)
+    def _log_prior(self, latents: Latents, batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
+        """Return the latents with the deterministic units of P, and log P(h | c) of the binary ones."""
+        latents, logits = self.prior.walk(given(latents), self.centre_context(batch.context))
+        return latents, log_prob(latents, logits)
 
     def _record(self, choose: Choice, batch: Batch, attached: bool = False) -> ImportanceSamples:
         in_order, logits = self.walk(choose, batch)
         latents = self.deepest_first(in_order)
         if attached and self.proposal is None:  # log f is log P(x | h, c): what log P(h | c) would get cancels
             in_order, logits = stop_gradient((in_order, logits))
-        log_proposal = log_bernoulli_of_layers(in_order, logits)
+        log_prior = log_proposal = log_prob(in_order, logits)
         # The very same values where the prior is the proposal: their gradients then cancel in log f.
-        log_prior = log_proposal if self.proposal is None else self._log_prior(latents, batch)
+        if self.proposal is not None:
+            latents, log_prior = self._log_prior(latents, batch)
         log_likelihood = log_bernoulli(batch.observation, self.observation_logits(latents))
         return ImportanceSamples(
             with_stored_gradient(log_prior + log_likelihood),

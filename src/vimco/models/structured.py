@@ -1,11 +1,12 @@
 """The structured-prediction model P(x, h | c): its prior, or a learned proposal, runs from the context to x."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.data import halves
+from vimco.errors import UsageError
 from vimco.models.family import MODELS
 from vimco.models.layers import BernoulliLayer
 from vimco.models.pictures import completions
@@ -37,11 +38,15 @@ def structured_sbn(
     proposal: Literal["learned", "prior"] = "learned",
     symmetric: bool = False,
     slice_size: int | None = None,
+    deterministic: int = 0,
 ) -> SigmoidBeliefNetwork:
     """P(x, h | c) with latent `layers` from the one next to the context to the one next to x.
 
-    Context and observation are centred by their means wherever a chain sees them.
+    Context and observation are centred by their means wherever a chain sees them. The prior has so many
+    `deterministic` units in each layer beside the binary ones (Tang & Salakhutdinov, 2013).
     """
+    if deterministic < 0:
+        raise UsageError(f"A layer has 0 or more deterministic units; got {deterministic}.")
     keys = jax.random.split(key, 3)
     (D,), (C,), dtype = observation_mean.shape, context_mean.shape, observation_mean.dtype
     learned = DownwardProposal(
@@ -50,8 +55,8 @@ def structured_sbn(
         Centre(observation_mean),
     )
     return SigmoidBeliefNetwork(
-        prior=Chain(keys[0], (C, *layers), symmetric=symmetric, dtype=dtype),
-        likelihood=with_data_bias(BernoulliLayer(keys[1], (layers[-1],), D, dtype), observation_mean),
+        prior=Chain(keys[0], (C, *layers), symmetric=symmetric, dtype=dtype, deterministic=deterministic),
+        likelihood=with_data_bias(BernoulliLayer(keys[1], (layers[-1] + deterministic,), D, dtype), observation_mean),
         centre_context=Centre(context_mean),
         proposal=learned if proposal == "learned" else None,
         slice_size=slice_size,
@@ -67,8 +72,17 @@ def _structured(
     proposal: Literal["learned", "prior"],
     symmetric: bool,
     slice_size: int | None,
+    *,
+    deterministic: Annotated[int, "Deterministic units beside the binary ones of each layer of the prior."] = 0,
 ) -> SigmoidBeliefNetwork:
     """Predict the bottom half of an image from its top half with a sigmoid belief network."""
     return structured_sbn(
-        key, layers, observation_mean, context_mean, proposal=proposal, symmetric=symmetric, slice_size=slice_size
+        key,
+        layers,
+        observation_mean,
+        context_mean,
+        proposal=proposal,
+        symmetric=symmetric,
+        slice_size=slice_size,
+        deterministic=deterministic,
     )

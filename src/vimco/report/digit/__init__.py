@@ -50,6 +50,8 @@ def refuse_other_families(model: Any) -> None:
         raise UsageError(
             f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
         )
+    if model.prior.deterministic:
+        raise UsageError("The page shows layers of binary units; this model has deterministic ones, and has no page.")
     unknown = [name for name in named_arrays(model) if not KNOWN.fullmatch(name)]
     if unknown:
         raise UsageError(
