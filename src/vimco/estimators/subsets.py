@@ -22,8 +22,8 @@ def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarr
     """
     if not 1 <= size <= num_samples:
         raise UsageError(
-            f"A subset of {num_samples} samples has 1 to {num_samples} of them; got {size}. Use more samples, or fewer in "
-            "a subset."
+            f"A subset of {num_samples} samples has 1 to {num_samples} of them; got {size}. Use more samples, or "
+            "fewer in a subset."
         )
     if repeats is None:
         return np.array(list(itertools.combinations(range(num_samples), size))).T
