@@ -547,7 +547,7 @@ def test_completions(program, structured):
 
 def test_page(program, run, structured):
     """One file with the parameters, bit for bit, and what is known about them."""
-    program("evaluate", run, "--num-samples", "7")
+    program("evaluate", run, "--num-samples", "30")
     status, out, err = program("page", run, "--output", "page.html")
     assert (status, err) == (0, "")
     assert out.startswith("Page: page.html (0.1 MB).")
@@ -561,7 +561,7 @@ def test_page(program, run, structured):
     assert (len(numbers), len(kept)) == (0, 0)
     assert dict(header["facts"])["Trained with"] == "vimco, K = 2, learned proposal"
     assert dict(header["facts"])["Parameters"] == "best by validation, update 50, 32 bits"
-    assert re.search(r"^The test set has -\d+\.\d nats on average, by 7 samples\.$", header["reference"])
+    assert re.search(r"^The test set has -\d+\.\d nats on average, by 30 samples\.$", header["reference"])
     assert program("page", structured, "--half")[1].startswith(f"Page: {structured / 'page.html'} ")
     assert '"float16"' in (structured / "page.html").read_text(encoding="utf-8")
 
