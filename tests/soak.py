@@ -65,7 +65,8 @@ class Campaign:
         """One reference, and one run that ends the same in spite of everything."""
         draw = self.draw
         config = dataclasses.replace(BASE, seed=draw.randrange(3), **{k: draw.choice(v) for k, v in CHANGES.items()})
-        reference, path = (Path(tempfile.mkdtemp(dir=self.folder)) / name for name in ("reference", "run"))
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        reference, path = folder / "reference", folder / "run"
         status = self.session(config, reference, nothing, nothing)
         assert status == 0, f"a run that nothing happened to ended with {status}: {config}"
         for _ in range(SESSIONS):
