@@ -63,7 +63,8 @@ def test_commands_exist(words):
             for extra in re.findall(r"\[(.*?)\]", " ".join(targets)):
                 assert set(extra.split(",")) <= EXTRAS.keys()
         case ["python", "-m", module, *_]:
-            assert (pages.ROOT / module / "__main__.py").exists()
+            path = pages.ROOT / module.replace(".", "/")
+            assert (path / "__main__.py").exists() or path.with_suffix(".py").exists()
         case ["python", script, *_]:
             assert (pages.ROOT / script).exists()
         case _:
