@@ -203,7 +203,7 @@ def test_the_text_links_to_files_that_exist_and_names_no_folder_of_this_machine(
     text_file, page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
     text = text_file.read_text()
     pictures = re.findall(r"\]\((figures/[^)]+)\)", text)
-    assert len(pictures) == 4  # figures 1 and 3, the means (two of its runs are these), samples
+    assert len(pictures) == 5  # figures 1 and 3, means and estimators (some of their runs are these), samples
     assert all((tmp_path / "report" / picture).exists() for picture in pictures)
     anchors = set(re.findall(r'<a id="([^"]+)">', text))
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors

@@ -547,7 +547,8 @@ def test_a_report_of_the_toy_runs(toy, tmp_path):
     for path in (toy / "runs").iterdir():
         assert (path.name in text) == (path / "config.json").exists()
     names = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
-    pictures = {"figure-1.svg", "figure-2.svg", "figure-3.svg", "figure-4.png", "means.svg", "samples.png"}
+    figures = {"figure-1.svg", "figure-2.svg", "figure-3.svg", "figure-4.png"}
+    pictures = figures | {"means.svg", "estimators.svg", "samples.png"}
     assert names == pictures
 
 
