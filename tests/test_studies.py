@@ -134,6 +134,7 @@ def test_a_digest_is_blind_to_budget_and_cadence_only():
         "schedule": "cosine",
         "warmup_updates": 5,
         "batch_size": 25,
+        "adam_epsilon": 1e-4,
         "clip": 1.0,
         "averaging": 0.9,
         "precision": "float64",
