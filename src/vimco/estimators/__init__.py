@@ -1,6 +1,6 @@
-"""Gradient estimators, one file each, all on one seam: `estimator(samples, batch) -> Estimate`.
+"""Gradient estimators, one file each, with one interface: `estimator(samples, batch) -> Estimate`.
 
-Every file of this folder is imported, and registers the names that the program knows in `ESTIMATORS`.
+Every file of this folder is imported, and registers its names in `ESTIMATORS`.
 """
 
 from collections.abc import Sequence
@@ -67,5 +67,5 @@ import_modules(__name__)
 
 
 def named_estimator(name: str, key: PRNGKeyArray, mean: Float[Array, "D"], options: Sequence[str] = ()) -> Estimator:
-    """Return the estimator that the command line calls `name`, with options written `name=value`."""
+    """Return the estimator with this name on the command line, with options written `name=value`."""
     return ESTIMATORS[name].build(key, mean, **ESTIMATORS[name].arguments(options))

@@ -1,4 +1,4 @@
-"""Likelihood annealing: an objective that is easy at first and that of the model in the end."""
+"""Likelihood annealing: an objective that is easy at first and becomes that of the model."""
 
 import dataclasses
 from typing import Annotated, ClassVar
@@ -16,9 +16,9 @@ from vimco.samples import Auxiliary, Batch, Estimate, FrozenLogWeights, Importan
 class Annealed(Estimator):
     """Any estimator with a likelihood to the power β, which rises from `start` to 1 over `updates` updates.
 
-    log f is β log P(x | h) + log P(h) − log Q(h | x), with β = min(1, start + n / updates) after n updates. Early on
-    the proposal may spread over all that the prior allows, before the data decide. The samples must carry
-    `log_likelihood`. The estimate's `bound` is that of the model itself, β = 1; `objective` is the annealed one.
+    log f is β log P(x | h) + log P(h) − log Q(h | x), with β = min(1, start + n / updates) after n updates. Early in
+    training the proposal stays close to the prior. The samples must carry `log_likelihood`. The estimate's `bound` is
+    that of the model itself, β = 1; `objective` is the annealed one.
     """
 
     ascends: ClassVar[str] = "what the annealed estimator ascends, for a model with its likelihood to a power"
@@ -69,7 +69,7 @@ class Annealed(Estimator):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The likelihood, which alone is raised to a power, and what the annealed estimator needs."""
+        """The likelihood, and the needs of the annealed estimator."""
         return (LogLikelihood(), *self.estimator.needs)
 
 

@@ -1,4 +1,4 @@
-"""Learned baselines: a small network of the data, and running moments of what it leaves over."""
+"""Learned baselines: a small network of the data, and running moments of its residuals."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ from vimco.samples import AnyArray, Batch
 class BaselineNetwork(eqx.Module):
     """b(x): one hidden layer of tanh units over the centred context and observation (supplement B).
 
-    It starts as the constant 0, so that it adds nothing to the signal before it has learned something.
+    It starts as the constant 0, so it adds nothing to the signal before it has learned.
     """
 
     centre: Centre
@@ -35,7 +35,7 @@ class BaselineNetwork(eqx.Module):
         self.output_weight = jnp.zeros(num_hidden, mean.dtype)
 
     def __call__(self, batch: Batch | None) -> Float[Array, "B *n"]:
-        """b(x) for each example, and for each layer where the output weights have one axis more."""
+        """Return b(x) for each example, and for each layer where the output weights have one axis more."""
         if batch is None:
             raise UsageError(
                 "An input-dependent baseline looks at the data: call the estimator as estimator(samples, batch), "
@@ -46,7 +46,7 @@ class BaselineNetwork(eqx.Module):
 
 
 def optional_network(key: PRNGKeyArray, mean: Float[Array, "D"], width: int) -> BaselineNetwork | None:
-    """Return a network with so many hidden units, or None where there are none."""
+    """Return a network with this many hidden units, or None for zero."""
     if width < 0:
         raise UsageError(f"A baseline has 0 or more hidden units; got {width}.")
     return BaselineNetwork(key, mean, width) if width else None
@@ -76,7 +76,7 @@ class RunningMoments(Buffer):
 
 @runtime_checkable  # for beartype, in the tests
 class Moments(Protocol):
-    """Running moments of any array library: `RunningMoments`, or its PyTorch twin."""
+    """Running moments of any array library: `RunningMoments`, or its PyTorch version."""
 
     mean: Any
     variance: Any
@@ -87,7 +87,7 @@ class Moments(Protocol):
 def moments_after(moments: Moments, residual: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return mean, variance and count after one more batch of residuals, which weighs max(1 / count, 1 − decay).
 
-    Infinite residuals (a bound of −inf) are passed over, and so is a batch whose variance overflows.
+    Infinite residuals (a bound of −inf) and batches whose variance overflows are skipped.
     """
     xp = array_namespace(residual)
     is_finite = xp.isfinite(residual)

@@ -26,8 +26,8 @@ class BBVI(Estimator):
     - layer: the mean of f_i over the other draws (S ≥ 2). Exactly unbiased;
     - unit: one for each unit's logit d, Σ f_i s_d² / Σ s_d² over the other draws, with s_d = h_d − σ(a_d), the
       optimum E[f s²] / E[s²] estimated leave-one-out (S ≥ 2). Exactly unbiased;
-    - same-samples: Cov(f s_d, s_d) / Var(s_d) from all S draws, as it is usually written. The draw that it is
-      subtracted from is among them, which is a bias: of the gradient's own size at S = 2. Refused below S = 50;
+    - same-samples: Cov(f s_d, s_d) / Var(s_d) from all S draws, as it is usually written. It depends on the draw that
+      it is subtracted from, which adds a bias, as large as the gradient at S = 2. Refused below S = 50;
     - none: a = 0.
 
     The objective is the ELBO, whatever S is. The model follows 1/S Σ_k ∇ log P(x, h^k).
@@ -63,7 +63,7 @@ class BBVI(Estimator):
         for f, value, logits in zip(local, layers.latents, layers.logits, strict=True):
             score = value - jax.nn.sigmoid(stop_gradient(logits))
             signal = f[..., None] - of_unit(f[..., None], score)
-            # ∂/∂a_d of the sum over k is what each logit's own gradient is made of: signal · s.
+            # The gradient of each logit a_d is the sum over k of signal · s.
             surrogate = surrogate + jnp.mean(jnp.sum(stop_gradient(signal * score) * logits, axis=-1), axis=0)
             of_layers.append(jnp.sqrt(jnp.mean(signal**2, axis=-1)))
         return layered_estimate(surrogate, samples, jnp.stack(of_layers))

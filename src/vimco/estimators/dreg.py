@@ -7,9 +7,9 @@ its gradient in l^f of sample k, with v the normalised weights:
     DReG       v_k², or α v_k + (1−α) v_k² at order α     Tucker et al., 2019; unbiased
     RWS-DReG   v_k − v_k²                           the mean of the wake update of RWS (Eq. 11)
 
-The model's own parameters follow Σ_k v_k ∇ log P(x, h^k) with the latents held constant. All of it holds for any
-number of layers if it is the parameters of Q that are held constant, and a latent stays attached where it conditions
-the layer after it; with the mean and the scale of each layer held constant in their place, DReG is biased.
+The model's own parameters follow Σ_k v_k ∇ log P(x, h^k) with the latents held constant. This holds for any number of
+layers if the parameters of Q are held constant and a latent stays attached where it conditions the next layer. If the
+mean and the scale of each layer are held constant instead, DReG is biased.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -51,7 +51,7 @@ class DReG(Estimator):
 class STL(Estimator):
     """The path derivative, "sticking the landing": unbiased for the ELBO at K = 1.
 
-    For K > 1 it is biased for L^K, by its own length or more on small models, and refused unless `biased` asks for it.
+    For K > 1 it is biased for L^K, by its own length or more on small models, and refused unless `biased` is set.
     """
 
     ascends: ClassVar[str] = "the ELBO, at K = 1"

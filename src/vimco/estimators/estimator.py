@@ -1,4 +1,4 @@
-"""The seam: an estimator maps importance samples to an estimate of the gradient of the bound."""
+"""The interface: an estimator maps importance samples to an estimate of the gradient of the bound."""
 
 import abc
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from vimco.signals import normalized_weights
 
 
 class Estimator(eqx.Module):
-    """An estimator of ∇L^K. `jax.grad` of its `surrogate` is the estimate, and all that a training loop knows.
+    """An estimator of ∇L^K. `jax.grad` of its `surrogate` is the estimate; a training loop uses nothing else.
 
-    `ascends` names what the mean update ascends, in every block of parameters and whatever state the estimator carries:
-    the bound L^K of the samples that it is given, unless a class says otherwise. Tests hold it, by enumeration.
+    `ascends` names what the mean update ascends, in every block of parameters and for every state of the estimator: by
+    default the bound L^K of the given samples. Tests check it by enumeration.
     """
 
     ascends: ClassVar[str] = "L^K"
 
     @abc.abstractmethod
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate from one set of K samples per example. Only learned baselines look at the batch."""
+        """Return the estimate from one set of K samples per example. Only learned baselines use the batch."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -33,7 +33,7 @@ class Estimator(eqx.Module):
         return ()
 
     def updated(self, estimate: Estimate) -> "Estimator":
-        """The estimator for the next update: what it carries along has now seen this estimate."""
+        """Return the estimator for the next update, with its state updated by this estimate."""
         del estimate
         return self
 
@@ -53,24 +53,24 @@ ESTIMATORS = Registry("estimator", NamedEstimator)
 
 
 def held_constant(values: AnyArray) -> AnyArray:
-    """The same values without a gradient: `jax.lax.stop_gradient`, or `detach` where they are a PyTorch tensor."""
+    """Return the same values without a gradient: `jax.lax.stop_gradient`, or `detach` for a PyTorch tensor."""
     return values.detach() if is_torch_array(values) else stop_gradient(values)
 
 
 def weighted_sum(coefficients: Float[AnyArray, "K *B"], terms: Float[AnyArray, "K *B"]) -> Float[AnyArray, "*B"]:
-    """Σ_k stop(c_k) t_k. A term whose coefficient is zero takes no part, in value and gradient, even if it is −inf."""
+    """Return Σ_k stop(c_k) t_k. Value and gradient leave out terms with coefficient zero, even if they are −inf."""
     xp = array_namespace(terms)
     coefficients = held_constant(coefficients)
     return xp.sum(coefficients * xp.where(coefficients == 0, 0.0, terms), axis=0)
 
 
 def score_term(signal: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
-    """Σ_j stop(signal_j) log Q(h^j | x): the first term of Eqs. 7, 8 and 10."""
+    """Return Σ_j stop(signal_j) log Q(h^j | x): the first term of Eqs. 7, 8 and 10."""
     return weighted_sum(signal, samples.log_proposal if samples.log_score is None else samples.log_score)
 
 
 def weight_term(log_weights: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
-    """Σ_j stop(w̃_j) log f(x, h^j): the second term of Eqs. 7, 8 and 10, and all of Eq. 6."""
+    """Return Σ_j stop(w̃_j) log f(x, h^j): the second term of Eqs. 7, 8 and 10, and all of Eq. 6."""
     return weighted_sum(normalized_weights(log_weights), samples.log_weights)
 
 

@@ -1,4 +1,4 @@
-"""What estimators share that look at the layers of a binary proposal one by one."""
+"""The parts shared by the estimators that use the layers of a binary proposal one by one."""
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from vimco.samples import Batch, Estimate, ImportanceSamples, Layers
 
 
 def layers_of(samples: ImportanceSamples) -> Layers:
-    """Return the layers of samples that have them."""
+    """Return the layers of the samples; refuse samples without them."""
     if samples.layers is None:
         raise UsageError(
             "This estimator looks at the layers of a binary proposal one by one: draw its samples with a model's "
@@ -30,7 +30,7 @@ def local_log_weights(layers: Layers) -> Float[Array, "n K B"]:
 def model_term(samples: ImportanceSamples) -> Float[Array, "B"]:
     """Return 1/K Σ_k log P(x, h^k), or log P(x | h^k) where the prior is the proposal: the ELBO's gradient for P.
 
-    What is left out, the gradient of log Q at its own samples, has mean zero.
+    The gradient of log Q at its own samples is left out, since its mean is zero.
     """
     return jnp.mean(samples.log_weights if samples.proposal_is_prior else samples.log_joint, axis=0)
 
@@ -53,10 +53,10 @@ def layered_estimate(
 
 
 class LayerBaselines(eqx.Module):
-    """For each layer a constant c_i, the running mean of what it is subtracted from, and a network's b_i(x).
+    """A constant c_i for each layer, the running mean of its signal, and a network's b_i(x).
 
-    They take the number of layers from the first estimate that they see, which a training loop does not learn from.
-    Before it one constant and one network serve all layers.
+    They take the number of layers from the first estimate, which a training loop does not learn from. Before it, all
+    layers share one constant and one network.
     """
 
     network: BaselineNetwork | None = None
@@ -66,7 +66,7 @@ class LayerBaselines(eqx.Module):
     def __call__(
         self, signals: Float[Array, "n K B"], batch: Batch | None
     ) -> tuple[Float[Array, "n K B"], Float[Array, "n K B"], Float[Array, "_ 1 1"]]:
-        """Return signals without their baselines; the residuals, without b_i(x) alone; and what to divide them by.
+        """Return the signals minus their baselines, the residuals (signals minus b_i(x)), and the scales to divide by.
 
         Gradients flow into the network through both.
         """
@@ -79,11 +79,11 @@ class LayerBaselines(eqx.Module):
         return residual - mean, residual, scale
 
     def lesson(self, centred: Float[Array, "n K B"]) -> Float[Array, "B"] | float:
-        """Return what the network ascends: minus the squares of what it leaves over."""
+        """Return the objective of the network: minus the squared residuals."""
         return 0.0 if self.network is None else -jnp.sum(jnp.mean(centred**2, axis=1), axis=0)
 
     def updated(self, residual: Float[Array, "n K B"]) -> "LayerBaselines":
-        """Return the baselines whose moments have seen these residuals."""
+        """Return the baselines with their moments updated by these residuals."""
         grown = self if self._is_grown else self._grown(residual.shape[0])
         moments = eqx.filter_vmap(lambda moments, values: moments.updated(values))(grown.moments, residual)
         return eqx.tree_at(lambda b: b.moments, grown, moments)
@@ -93,7 +93,7 @@ class LayerBaselines(eqx.Module):
         return self.moments.mean.ndim == 1
 
     def _grown(self, n: int) -> "LayerBaselines":
-        """Return the baselines with an entry for each of n layers, all of the values that they have now."""
+        """Return the baselines with an entry for each of n layers, all with the present values."""
         moments = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], n, axis=0), self.moments)
         grown = eqx.tree_at(lambda b: b.moments, self, moments)
         if self.network is None:

@@ -29,7 +29,7 @@ class LearnedVIMCO(Estimator):
         return learned_estimate(samples, None if self.network is None else self.network(batch), self.moments)
 
     def updated(self, estimate: Estimate) -> "LearnedVIMCO":
-        """Return the estimator whose running mean has seen this estimate."""
+        """Return the estimator with its running mean updated by this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
         return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(jnp.asarray(estimate.residual)))
 

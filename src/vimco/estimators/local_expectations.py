@@ -1,4 +1,4 @@
-"""Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): every unit by both of its values."""
+"""Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): a sum over both values of every unit."""
 
 import math
 from typing import Annotated, Any, ClassVar
@@ -17,15 +17,15 @@ from vimco.signals import arithmetic_mean_of_others, geometric_mean_of_others, v
 
 
 class LocalExpectations(Estimator):
-    """For each unit the sum over its two values, the other units as they were drawn:
+    """The sum over the two values of each unit, with the other units as drawn:
 
         Σ_v Q(v | h_-d) F(h with h_d = v) ∇ log Q(h_d = v | parents),    Q(v | h_-d) ∝ Q(v | parents) Q(children | v)
 
-    Exactly unbiased. `objective` is what F is: log 1/K Σ f with one sample changed, summed over the K samples (bound),
-    or the part of log f that the layer can change, averaged over them (elbo). From K = 2 on what the other samples
-    expect is subtracted: Eq. 9's baseline, or the mean of the others. It multiplies a sum of mean zero.
+    Exactly unbiased. `objective` chooses F: log 1/K Σ f with one sample changed, summed over the K samples (bound),
+    or the part of log f that the layer can change, averaged over them (elbo). For K ≥ 2 a baseline from the other
+    samples is subtracted: that of Eq. 9, or the mean of the others. It multiplies a sum of mean zero.
 
-    Costs a pass over all units of a child for each unit of a layer; memory does not grow with their number.
+    Each unit of a layer costs a pass over all units of its child; memory does not grow with the number of units.
     """
 
     ascends: ClassVar[str] = "L^K, or the ELBO"
@@ -74,7 +74,7 @@ def _local_expectations(
     *,
     objective: Annotated[Objective, "Ascend the K-sample bound, or the ELBO by K draws."] = "bound",
 ) -> LocalExpectations:
-    """Every unit by both of its values, the others as drawn (Titsias & Lázaro-Gredilla, 2015)."""
+    """A sum over both values of every unit, the others as drawn (Titsias & Lázaro-Gredilla, 2015)."""
     return LocalExpectations(objective)
 
 

@@ -22,10 +22,10 @@ class LocalNVIL(Estimator):
     """NVIL whose layers each follow the part of log f that they can change, with baselines of their own. K = 1.
 
     Layer i, in order of sampling, has the signal f_i − c_i − b_i(x), divided by max(1, √v_i): terms of log f that
-    involve only layers sampled before it have mean zero under its score. With the prior as proposal nothing is
-    gained, since every f_i is log P(x | h). The model follows ∇ log P(x, h).
+    involve only layers sampled before it have mean zero under its score. With the prior as proposal this gains
+    nothing, since every f_i is log P(x | h). The model follows ∇ log P(x, h).
 
-    Inside the logarithm of K ≥ 2 samples a local weight is a bias: the bound is not a sum over layers.
+    For K ≥ 2 samples a local weight inside the logarithm is a bias: the bound is not a sum over layers.
     """
 
     ascends: ClassVar[str] = "L^K"
@@ -46,7 +46,7 @@ class LocalNVIL(Estimator):
         return layered_estimate(surrogate, samples, signals, residual)
 
     def updated(self, estimate: Estimate) -> "LocalNVIL":
-        """Return the estimator whose baselines have seen this estimate."""
+        """Return the estimator with its baselines updated by this estimate."""
         return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
 
     @property

@@ -26,21 +26,21 @@ Objective = Literal["bound", "elbo"]
 
 
 class MuProp(Estimator):
-    """The score of layer i times what a linear function of the layer does not explain, plus that function's gradient.
+    """The score of layer i times the residual of a linear function of the layer, plus that function's gradient.
 
     h̄ is the chain of means from x, f̄ = log f(h̄), and g_i the total derivative of f̄ along the chain for layer i:
 
         signal_i = F(h) − F̄ − g_i · (h_i − h̄_i) − c_i − b_i(x),    added: g_i · σ(a_i), on the *sampled* parents
 
-    Neither F̄ nor g_i sees the sample, so it is exactly unbiased. `objective` is what F is:
+    F̄ and g_i do not depend on the sample, so it is exactly unbiased. `objective` chooses F:
 
     - bound: L^K, position by position. F̄ is then Eq. 9's log 1/K (Σ_{j≠k} f_j + f̂) with f̂ = exp f̄: VIMCO with the
       model at its means as the estimate of f, and g_i shrunk by f̂ / (Σ_{j≠k} f_j + f̂);
     - elbo: log f, averaged over the K draws. `local_signals` then gives each layer the part of log f that it can
       change.
 
-    `baselines` subtract c_i and b_i(x), and with `normalised` divide by max(1, √v_i) both the signal and what is
-    added: with the second term unscaled, as published, the mean would lean towards the mean-field gradient.
+    `baselines` subtract c_i and b_i(x), and with `normalised` divide both the signal and the added term by
+    max(1, √v_i): with the second term unscaled, as published, the mean is biased towards the mean-field gradient.
     """
 
     ascends: ClassVar[str] = "L^K, or the ELBO"
@@ -76,7 +76,7 @@ class MuProp(Estimator):
         added = [jnp.sum(g * jax.nn.sigmoid(a), axis=-1) for g, a in zip(slopes, layers.logits, strict=True)]
         coefficients = centred / scale
         if self.objective == "bound" and not samples.proposal_is_prior:
-            # The weight term holds −w̃ for every score; with this the whole coefficient is divided by the scale.
+            # The weight term contains −w̃ for every score; this term divides the whole coefficient by the scale.
             coefficients = coefficients + (1 - 1 / scale) * normalized_weights(log_weights)
         surrogate = weight * (
             scores_of_layers(coefficients, layers)
@@ -88,7 +88,7 @@ class MuProp(Estimator):
         return layered_estimate(surrogate + self.baselines.lesson(centred), samples, centred, residual)
 
     def updated(self, estimate: Estimate) -> "MuProp":
-        """Return the estimator whose baselines have seen this estimate."""
+        """Return the estimator with its baselines updated by this estimate."""
         return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
 
     @property

@@ -8,10 +8,10 @@ from vimco.signals import naive_signal
 
 
 class Naive(Estimator):
-    """Eq. 5 from one set of samples (Eq. 7): unbiased, and of hopeless variance, since L̂ multiplies every score."""
+    """Eq. 5 from one set of samples (Eq. 7): unbiased, but of very large variance, since L̂ multiplies every score."""
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """The estimate; any K ≥ 1."""
+        """Return the estimate; any K ≥ 1."""
         del batch
         log_weights = held_constant(samples.log_weights)
         return estimate_from_signal(naive_signal(log_weights), log_weights, samples)
@@ -19,5 +19,5 @@ class Naive(Estimator):
 
 @ESTIMATORS.register("naive", "naive")
 def _naive(_key: Any, _mean: Any) -> Naive:
-    """The bound multiplies every score (Eq. 7): unbiased, of hopeless variance."""
+    """The bound multiplies every score (Eq. 7): unbiased, of very large variance."""
     return Naive()

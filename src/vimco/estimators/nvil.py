@@ -26,15 +26,15 @@ class NVIL(Estimator):
       model's part stays Σ_j w̃_j ∇ log P(x, h^j);
     - the prior as proposal: its parameters have the coefficient (r − c) / s, since log f does not contain log Q; the
       likelihood's part stays as it is;
-    - `log_score` is given, or P and Q share parameters: the whole surrogate is divided by s. There is no block that
-      could be scaled by itself.
+    - `log_score` is given, or P and Q share parameters: the whole surrogate is divided by s, since no block can be
+      scaled by itself.
 
-    c is used before it sees the current samples: a baseline that has seen them is a bias. v is used after it has seen
+    c is used before it sees the current samples: a baseline that has seen them adds a bias. v is used after it has seen
     the batch, as in the original, so that a sample whose log f lies thousands of nats below the rest is divided by its
-    own size; `scale_sees_batch=False` uses it before. The network b(x) learns from (r − c)² and from nothing else.
+    own size; `scale_sees_batch=False` uses it before. The network b(x) learns from (r − c)² alone.
 
-    `centred_weights` puts w̃_j − 1/K in place of w̃_j in the coefficient of a score. The mean stays, since a score has
-    mean zero, and the variance falls.
+    `centred_weights` replaces w̃_j by w̃_j − 1/K in the coefficient of a score. The mean stays, since a score has mean
+    zero, and the variance falls.
 
     Start c and v with one draw that is not used for learning, `estimator.updated(estimator(samples, batch))`: from
     c = 0 the first signals are as large as the bound.
@@ -61,7 +61,7 @@ class NVIL(Estimator):
         )
 
     def updated(self, estimate: Estimate) -> "NVIL":
-        """Return NVIL whose running moments have seen this estimate."""
+        """Return NVIL with its running moments updated by this estimate."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
         return eqx.tree_at(lambda e: e.moments, self, self.moments.updated(jnp.asarray(estimate.residual)))
 
@@ -106,7 +106,7 @@ def normalized_surrogate(
         return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
     coefficient = signal / scale
     if not samples.proposal_is_prior:
-        # The second term holds −w̃; with this the sum is (signal − w̃) / scale.
+        # The second term contains −w̃; with this the sum is (signal − w̃) / scale.
         coefficient = coefficient + (1 - 1 / scale) * normalized_weights(log_weights)
     return score_term(coefficient, samples) + weight_term(log_weights, samples)
 
@@ -122,7 +122,7 @@ def _nvil(
         bool, "Divide by the running deviation of the signal, where it exceeds 1."
     ] = True,
     scale_sees_batch: Annotated[bool, "The deviation has seen the current batch."] = True,
-    centred_weights: Annotated[bool, "Use w - 1/K in place of w, the normalized weight, before a score."] = False,
+    centred_weights: Annotated[bool, "Use w - 1/K instead of the normalized weight w before a score."] = False,
     decay: Annotated[float, "Decay of the running moments."] = 0.8,
     local_signals: Annotated[bool, "A signal and baselines for each layer; K = 1 only."] = False,
 ) -> NVIL | LocalNVIL:

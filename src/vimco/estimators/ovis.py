@@ -14,8 +14,8 @@ from vimco.signals import asymptotic_ovis_signal, check_gamma, ovis_signal
 class OVIS(Estimator):
     """Unbiased estimator of ∇L^K whose baselines are estimated from S auxiliary samples. K ≥ 2.
 
-    They cost S more evaluations of the model, without a gradient, and take part in the baseline alone: the bound
-    keeps its K samples.
+    They cost S more evaluations of the model, without a gradient, and are used in the baseline only: the bound keeps
+    its K samples.
     """
 
     auxiliary: int = eqx.field(static=True, default=1)  # S
@@ -73,9 +73,7 @@ class AsymptoticOVIS(Estimator):
 
 
 @ESTIMATORS.register("ovis", "OVIS")
-def _ovis(
-    _key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the further samples behind the baselines."] = 5
-) -> OVIS:
+def _ovis(_key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the number of auxiliary samples."] = 5) -> OVIS:
     """VIMCO's objective with baselines from S auxiliary samples; each costs a forward pass."""
     return OVIS(auxiliary)
 

@@ -17,9 +17,9 @@ from vimco.signals import ScaledMean, check_order
 class RenyiVIMCO(Estimator):
     """Unbiased estimator of the gradient of 1/(1−α) E log 1/K Σ_k f_k^{1−α}, 0 ≤ α < 1. K ≥ 2.
 
-    α = 0 is L^K, and as α → 1 the bound falls to the ELBO. The baseline puts c times the arithmetic mean of the others'
-    f^{1−α} in the place of sample j. Any c = `scale` keeps the estimate unbiased; the default is the one of least
-    variance to leading order in 1/K (arXiv 2602.01412): α for a learned proposal, 1 for the prior as proposal.
+    α = 0 is L^K, and as α → 1 the bound falls to the ELBO. The baseline replaces sample j by c times the arithmetic
+    mean of the others' f^{1−α}. Any c = `scale` keeps the estimate unbiased; the default has the least variance to
+    leading order in 1/K (arXiv 2602.01412): α for a learned proposal, 1 for the prior as proposal.
     """
 
     ascends: ClassVar[str] = "L^K of Rényi order α"
@@ -46,9 +46,8 @@ class RenyiVIMCO(Estimator):
 class RenyiWarmup(Estimator):
     """VIMCO whose Rényi order α falls to 0: 1 − α rises by equal factors from `start` to 1 over `updates` updates.
 
-    f̂ is c times the arithmetic mean of the others with c = α (1 where the prior is the proposal). So the estimator is
-    close to RLOO on the ELBO at first, and VIMCO with f̂ = 0 in the end (Liévin et al., 2020, with f̂ of arXiv
-    2602.01412). K ≥ 2.
+    f̂ is c times the arithmetic mean of the others with c = α (1 where the prior is the proposal). The estimator starts
+    close to RLOO on the ELBO and becomes VIMCO with f̂ = 0 (Liévin et al., 2020, with f̂ of arXiv 2602.01412). K ≥ 2.
     """
 
     ascends: ClassVar[str] = "L^K of a Rényi order α that falls to 0"
@@ -84,7 +83,7 @@ class RenyiWarmup(Estimator):
 
 
 def share_of_warmup(count: Int[Array, ""], updates: int) -> Float[Array, ""]:
-    """The part of a warm-up that is over, in the precision of the run."""
+    """Return the completed part of a warm-up, from 0 to 1, in the precision of the run."""
     return count.astype(jnp.result_type(float)) / updates
 
 

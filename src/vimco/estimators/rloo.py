@@ -20,14 +20,14 @@ class RLOO(Estimator):
     ascends: ClassVar[str] = "the ELBO"
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
-        """Return the estimate. Its bound is L̂ with K samples; what is ascended is `objective`, the mean of log f."""
+        """Return the estimate. Its bound is L̂ with K samples; its `objective`, the mean of log f, is ascended."""
         del batch
         log_weights = held_constant(samples.log_weights)
         xp = array_namespace(log_weights)
         signal = rloo_signal(log_weights)
         is_possible = xp.all(log_weights > -xp.inf, axis=0)
         share = xp.where(is_possible, xp.full_like(log_weights, 1 / samples.num_samples), 0.0)
-        # The mean of log f holds −1/K of every score of a learned proposal: noise of mean zero, taken out again.
+        # The mean of log f contains −1/K of every score of a learned proposal: noise of mean zero, removed here.
         score = signal if samples.proposal_is_prior else signal + share
         surrogate = score_term(score, samples) + weighted_sum(share, samples.log_weights)
         objective = xp.mean(log_weights, axis=0)

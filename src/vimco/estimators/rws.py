@@ -19,7 +19,7 @@ class RWS(Estimator):
     falls with K. `RWS(wake=False, sleep=True)` with K = 1 is the plain wake-sleep algorithm, and
     `RWS(wake=λ, sleep=1 − λ)` a mixture.
 
-    `centred` takes a baseline of 1/K off the weights of the wake update: the same mean, and a smaller variance.
+    `centred` subtracts a baseline of 1/K from the weights of the wake update: the same mean, and a smaller variance.
     """
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
@@ -53,7 +53,7 @@ class RWS(Estimator):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The sleep update learns from dreams."""
+        """Dreams, for the sleep update."""
         return (Dreams(),) if self.sleep else ()
 
     def _check(self, samples: ImportanceSamples) -> None:
@@ -87,7 +87,7 @@ def _rws(
     _key: Any,
     _mean: Any,
     *,
-    centred: Annotated[bool, "Use w - 1/K in place of w, the normalized weight: the same mean, less variance."] = False,
+    centred: Annotated[bool, "Use w - 1/K instead of the normalized weight w: the same mean, less variance."] = False,
 ) -> RWS:
     """Reweighted wake-sleep: the proposal follows the wake update (Eq. 11)."""
     return RWS(centred=centred)
@@ -111,7 +111,7 @@ def _rws_mixture(
     _mean: Any,
     *,
     share: Annotated[float, "λ, the share of the wake update; 1 − λ is that of the sleep update."] = 0.5,
-    centred: Annotated[bool, "Use w - 1/K in place of w in the wake update."] = False,
+    centred: Annotated[bool, "Use w - 1/K instead of w in the wake update."] = False,
 ) -> RWS:
     """Reweighted wake-sleep: the proposal follows λ times the wake and 1 − λ times the sleep update."""
     if not 0 <= share <= 1:

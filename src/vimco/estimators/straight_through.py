@@ -9,12 +9,12 @@ from vimco.signals import normalized_weights
 
 
 class StraightThrough(Estimator):
-    """Σ_j stop(w̃_j) log f(x, h^j), where a binary unit passes gradients on as its mean σ(a) would. Any K ≥ 1.
+    """Σ_j stop(w̃_j) log f(x, h^j), where a binary unit passes gradients on as if it were its mean σ(a). Any K ≥ 1.
 
-    With the prior as proposal this is the estimator that the paper compares with (end of Sec. 5.2): exact for the
-    parameters of P(x | h), biased for those of the prior, by an amount that does not vanish with K; but of small
-    variance, and on small models its direction has a cosine above 0.99 with ∇L^K. With a learned proposal it is the
-    straight-through estimator of Bengio, Léonard & Courville (2013), and nothing is exact.
+    With the prior as proposal this is the estimator that the paper compares with (end of Sec. 5.2). It is exact for the
+    parameters of P(x | h), and biased for those of the prior by an amount that does not vanish with K; its variance is
+    small, and on small models its direction has a cosine above 0.99 with ∇L^K. With a learned proposal it is the
+    straight-through estimator of Bengio, Léonard & Courville (2013), and biased for all parameters.
     """
 
     ascends: ClassVar[str] = "L^K by the likelihood; about L^K by the layers that are sampled"

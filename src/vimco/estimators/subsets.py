@@ -15,10 +15,10 @@ from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 
 
 def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarray:
-    """Subsets of so many of the samples 0, …, n − 1: one column for each, of shape (size, number of subsets).
+    """Return subsets of `size` of the samples 0, …, n − 1: one column for each, of shape (size, number of subsets).
 
     All of them if `repeats` is None; else the blocks of `repeats` permutations, each cut into n // size parts. Samples
-    are exchangeable, so permutations that are drawn once serve every update as well as new ones would.
+    are exchangeable, so the permutations are drawn once and reused for every update.
     """
     if not 1 <= size <= num_samples:
         raise UsageError(
@@ -93,7 +93,7 @@ class SubsetAverage(Estimator):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the averaged estimator needs."""
+        """The needs of the averaged estimator."""
         return self.estimator.needs
 
 

@@ -11,7 +11,7 @@ from vimco.signals import normalized_weights
 
 
 class ImportanceSampledEM(Estimator):
-    """One step up Σ_k stop(w̃_k) log P(x, h^k | c), with h^k ~ P(h | c) and w̃_k ∝ P(x | h^k, c). K ≥ 2.
+    """A gradient step on Σ_k stop(w̃_k) log P(x, h^k | c), with h^k ~ P(h | c) and w̃_k ∝ P(x | h^k, c). K ≥ 2.
 
     The prior's parameters follow Σ_k w̃_k ∇ log P(h^k | c), as published, or with `centred` weights w̃_k − 1/K: the
     mean is the same, since a score has mean zero, and the variance smaller. The likelihood's update is exactly that of
@@ -45,7 +45,7 @@ class ImportanceSampledEM(Estimator):
 
 @ESTIMATORS.register("tang", "importance-sampled EM (Tang & Salakhutdinov)")
 def _tang(
-    _key: Any, _mean: Any, *, centred: Annotated[bool, "Use w - 1/K in place of the weight w before a score."] = False
+    _key: Any, _mean: Any, *, centred: Annotated[bool, "Use w - 1/K instead of the weight w before a score."] = False
 ) -> ImportanceSampledEM:
     """EM by weighted samples from the prior, for --proposal prior (Tang & Salakhutdinov, 2013)."""
     return ImportanceSampledEM(centred)

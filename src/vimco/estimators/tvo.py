@@ -49,7 +49,7 @@ class Partition(Buffer):
 class MomentTVO(Estimator):
     """TVO whose partition divides the rise of E_{π_β} log f evenly (Brekelmans et al., 2020).
 
-    It is computed from the log-weights of one batch, anew every so many updates.
+    It is recomputed every `every` updates from the log-weights of one batch.
     """
 
     ascends: ClassVar[str] = "the thermodynamic objective, for many samples"
@@ -75,7 +75,7 @@ class MomentTVO(Estimator):
         )
 
     def updated(self, estimate: Estimate) -> "MomentTVO":
-        """Return the estimator for the next update, with a new partition when it is time."""
+        """Return the estimator for the next update, with a new partition when one is due."""
         points = self.partition.points
         points = jax.lax.cond(
             self.count % self.every == 0,

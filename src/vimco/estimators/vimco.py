@@ -1,4 +1,4 @@
-"""VIMCO: a learning signal of its own for every sample (Eqs. 9 and 10)."""
+"""VIMCO: a separate learning signal for every sample (Eqs. 9 and 10)."""
 
 import warnings
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def vimco_estimate(samples: ImportanceSamples, estimate_of_f: Callable, order: f
 
 
 def warn_of_leaving_out(samples: ImportanceSamples) -> None:
-    """Warn where f̂ = 0 has far more variance than another choice would."""
+    """Warn where f̂ = 0 has far more variance than another choice."""
     if samples.proposal_is_prior:
         warnings.warn(
             "Leaving the sample out (f̂ = 0) suits a learned proposal; with the prior as proposal its variance is "
@@ -67,7 +67,7 @@ def warn_of_leaving_out(samples: ImportanceSamples) -> None:
 
 @ESTIMATORS.register("vimco", "VIMCO", line="-")
 def _vimco(_key: Any, _mean: Any) -> VIMCO:
-    """A learning signal of its own for each sample (Eq. 10), with the geometric mean of the other weights as f̂."""
+    """A separate learning signal for each sample (Eq. 10), with the geometric mean of the other weights as f̂."""
     return VIMCO()
 
 
@@ -79,7 +79,7 @@ def _vimco_arithmetic(_key: Any, _mean: Any) -> VIMCO:
 
 @ESTIMATORS.register("vimco-leave-one-out", "VIMCO, f̂ = 0")
 def _vimco_leave_one_out(_key: Any, _mean: Any) -> VIMCO:
-    """VIMCO with f̂ = 0: the sample is left out of the bound that its own is compared with."""
+    """VIMCO with f̂ = 0: the baseline leaves the sample out."""
     return VIMCO(left_out)
 
 

@@ -1,6 +1,6 @@
-"""Models that make importance samples: sigmoid belief networks, and Gaussian models.
+"""Models: sigmoid belief networks and Gaussian models.
 
-Every file of this folder is imported, and registers the families that `--task` names in `MODELS`.
+Every file of this folder is imported, and registers its families, the values of `--task`, in `MODELS`.
 """
 
 from vimco.models.family import MODELS, ModelFamily

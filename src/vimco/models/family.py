@@ -1,4 +1,4 @@
-"""Model families: what `--task` names."""
+"""Model families: the values of `--task`."""
 
 import inspect
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from vimco.registry import Entry, Registry
 
 @dataclass(frozen=True)
 class ModelFamily(Entry):
-    """A kind of model, and how it sees a data set.
+    """A kind of model, and how it divides a data set.
 
     `build` makes a model: any object with `importance_samples` (`vimco.samples.Model`). Its keyword-only parameters are
-    the family's options; each of the others is one of these names, and is given what it says:
+    the family's options; each of its other parameters has one of these names:
 
     ====================================  =======================================================
     key                                   of the initial parameters
@@ -26,7 +26,7 @@ class ModelFamily(Entry):
     ====================================  =======================================================
 
     `divide(images, image_shape)` cuts images of shape (..., D) into context and observation. `pictures(model, key,
-    examples, columns, rows)` returns rows of images by their titles, each (columns, D): what `vimco sample` draws.
+    examples, columns, rows)` returns the rows of images that `vimco sample` draws, by their titles, each (columns, D).
     """
 
     divide: Callable[[np.ndarray, tuple[int, int]], tuple[np.ndarray, np.ndarray]]
@@ -34,7 +34,7 @@ class ModelFamily(Entry):
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """What the builder takes beside its options."""
+        """The parameters of the builder that are not options."""
         parameters = inspect.signature(self.build).parameters.values()
         return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 

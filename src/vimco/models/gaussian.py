@@ -1,4 +1,4 @@
-"""Gaussian latents behind deterministic tanh layers: the models of Burda, Grosse & Salakhutdinov (2015)."""
+"""Gaussian latents with deterministic tanh layers: the models of Burda, Grosse & Salakhutdinov (2015)."""
 
 import math
 from typing import Annotated
@@ -28,7 +28,7 @@ class Dense(eqx.Module):
     bias: Float[Array, "n"]
 
     def __init__(self, key: PRNGKeyArray, size: int, width: int, dtype: jnp.dtype | None = None):
-        """Weights uniform in ±√(6 / (inputs + outputs)) (Glorot & Bengio, 2010), biases zero."""
+        """Draw weights uniform in ±√(6 / (inputs + outputs)) (Glorot & Bengio, 2010); biases are zero."""
         limit = (6.0 / (size + width)) ** 0.5
         self.weight = jax.random.uniform(key, (size, width), dtype, minval=-limit, maxval=limit)
         self.bias = jnp.zeros(width, dtype)
@@ -39,7 +39,7 @@ class Dense(eqx.Module):
 
 
 class TanhNetwork(eqx.Module):
-    """Two deterministic layers of tanh units, and linear outputs of the widths that are asked for."""
+    """Two deterministic layers of tanh units, and linear outputs of the given widths."""
 
     hidden: tuple[Dense, Dense]
     outputs: tuple[Dense, ...]
@@ -63,7 +63,7 @@ class GaussianModel(eqx.Module):
 
     Between two stochastic layers lie two deterministic ones of tanh units. Means are linear, standard deviations
     exponentials of linear functions, the observation is binary. Latents are reparameterised, z = μ + σ ε, so samples
-    carry gradients, and the pathwise estimator is all that training needs. Latents are listed deepest layer first.
+    carry gradients, and the pathwise estimator can train the model. Latents are listed deepest layer first.
     """
 
     prior: tuple[TanhNetwork, ...]  # of every layer but the deepest, deepest first
@@ -81,11 +81,11 @@ class GaussianModel(eqx.Module):
         return in_slices(record, num_samples, self.slice_size)
 
     def attached_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
-        """Return `importance_samples`, whose latents are attached anyway."""
+        """Return `importance_samples`, since its latents are always attached."""
         return self.importance_samples(key, batch, num_samples)
 
     def frozen_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
-        """Return `importance_samples` with what STL and DReG need (see `frozen_weighted`)."""
+        """Return `importance_samples` with the frozen log-weights of STL and DReG (see `frozen_weighted`)."""
 
         def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
             return self.frozen_weighted(self.noise(key, numbers, batch), batch)
@@ -93,7 +93,7 @@ class GaussianModel(eqx.Module):
         return in_slices(record, num_samples, self.slice_size)
 
     def noise(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> Latents:
-        """Return ε of every layer, deepest first. That of a sample depends on the key and its number alone."""
+        """Return ε of every layer, deepest first. The noise of a sample depends on the key and its number alone."""
         widths = [network.outputs[0].bias.shape[0] for network in self.proposal[::-1]]
         dtype, B = self.centre.mean.dtype, batch.observation.shape[0]
 
@@ -104,7 +104,7 @@ class GaussianModel(eqx.Module):
         return tuple(jnp.split(jax.vmap(of_sample)(numbers), ends, axis=-1))
 
     def weighted(self, noise: Latents, batch: Batch) -> ImportanceSamples:
-        """Return the importance samples that given noise makes. No latent is scored, since all are reparameterised."""
+        """Return the importance samples of given noise. No latent has a score, since all are reparameterised."""
         latents, log_proposal = self._transformed(noise, batch)
         log_joint = self.log_joint(latents, batch)
         return ImportanceSamples(log_joint, log_proposal, log_score=jnp.zeros_like(log_joint), latents_attached=True)
@@ -112,8 +112,8 @@ class GaussianModel(eqx.Module):
     def frozen_weighted(self, noise: Latents, batch: Batch) -> ImportanceSamples:
         """Return the importance samples for STL and DReG.
 
-        `log_joint` holds the latents constant, the frozen log-weights all parameters: a latent stays attached where
-        it conditions the next layer, so that DReG is exact for any number of layers.
+        `log_joint` holds the latents constant, and the frozen log-weights hold all parameters constant. A latent stays
+        attached where it conditions the next layer, so that DReG is exact for any number of layers.
         """
         latents, log_proposal = self._transformed(noise, batch)
         frozen = stop_gradient(self)
@@ -163,11 +163,11 @@ class GaussianModel(eqx.Module):
         return self.likelihood(latents[-1])[0]
 
     def observation_probabilities(self, latents: Latents) -> Float[Array, "K B D"]:
-        """Return P(x_i = 1 | z) for every pixel: what pictures show."""
+        """Return P(x_i = 1 | z) for every pixel, which pictures show."""
         return jax.nn.sigmoid(self.observation_logits(latents))
 
     def posterior_means(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> tuple[Float[Array, "B _"], ...]:
-        """Return E_Q[z_l | x] of every layer, deepest first; of layers above the first over so many samples."""
+        """Return E_Q[z_l | x] of every layer, deepest first; above the first layer, averaged over samples."""
         parent = self.centre(batch.observation)
         means: tuple[Array, ...] = ()
         for network, noise in zip(self.proposal, self.noise(key, jnp.arange(num_samples), batch)[::-1], strict=True):
@@ -218,7 +218,7 @@ def gaussian_model(
         raise UsageError(f"A Gaussian model needs as many hidden widths as layers; got {hidden} for layers {layers}.")
     keys = jax.random.split(key, 3)
     (D,), dtype = observation_mean.shape, observation_mean.dtype
-    below = (*layers[1:], D)  # what each layer is next to, on the side of x
+    below = (*layers[1:], D)  # the widths next to each layer, towards x
     prior = [
         TanhNetwork(k, size, width, (child, child), dtype)
         for k, size, width, child in zip(
@@ -246,5 +246,5 @@ def _gaussian(
     *,
     hidden: Annotated[tuple[int, ...] | None, "Tanh units above each layer, deepest first; 100s, then 200."] = None,
 ) -> GaussianModel:
-    """Model whole images with Gaussian latents behind tanh layers (Burda et al., 2015)."""
+    """Model whole images with Gaussian latents and tanh layers (Burda et al., 2015)."""
     return gaussian_model(key, layers, observation_mean, hidden=hidden, slice_size=slice_size)

@@ -1,4 +1,4 @@
-"""The generative model: nothing to condition on, and a proposal that runs from the observation upwards."""
+"""The generative model, without a context; its proposal runs from the observation upwards."""
 
 from typing import ClassVar
 
@@ -35,7 +35,7 @@ def generative_sbn(
     symmetric: bool = False,
     slice_size: int | None = None,
 ) -> SigmoidBeliefNetwork:
-    """P(x, h) with latent `layers` from the deepest to the one next to x, (200, 200, 200) in the paper.
+    """Return P(x, h) with latent `layers` from the deepest to the one next to x, (200, 200, 200) in the paper.
 
     The proposal's input is centred by `observation_mean`, which also sets the initial bias of the observation.
     """

@@ -13,7 +13,7 @@ from vimco.samples import Batch, Choice, Latents, Logits
 if TYPE_CHECKING:
     from vimco.models.sbn import SigmoidBeliefNetwork
 
-MOST_FLIPS = 2**20  # numbers that all flips of a chunk of units make at a time
+MOST_FLIPS = 2**20  # values computed at a time for the flips of a chunk of units
 
 
 class LayersOfSBN(eqx.Module):
@@ -33,9 +33,9 @@ class LayersOfSBN(eqx.Module):
     def log_weights(self, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B"], ...]:
         """Return the terms of log f, each with the last layer, in order of sampling, that it depends on.
 
-        An upward proposal samples z_1 next to x first: log P(z_{i−1} | z_i) − log Q(z_i | z_{i−1}), with z_0 = x, and
-        log P(z_n) comes to the last. A downward one has log P(h_i | h_{i−1}) − log Q(h_i | ...), and log P(x | h_n)
-        comes to the last.
+        An upward proposal samples z_1, next to x, first: its terms are log P(z_{i−1} | z_i) − log Q(z_i | z_{i−1}),
+        with z_0 = x, and log P(z_n) is added to the last. A downward one has log P(h_i | h_{i−1}) − log Q(h_i | ...),
+        and log P(x | h_n) is added to the last.
         """
         likelihood = log_bernoulli(self.batch.observation, self.model.observation_logits(self._deepest_first(latents)))
         if self.model.proposal is None:
@@ -53,10 +53,9 @@ class LayersOfSBN(eqx.Module):
         return (*terms[:-1], terms[-1] + last)
 
     def flips(self, i: int, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B n"], Float[Array, "K B n"]]:
-        """Return what changes where one unit of layer i is flipped, for each unit by itself.
+        """Return the change of log f, and of log Q of later layers, for each unit of layer i that is flipped alone.
 
-        The change of log f, and that of log Q of the layers sampled later. A flip changes the logits of the layers
-        that see the unit by a row of their weights, so no product is made anew.
+        A flip changes the logits of the layers that see the unit by a row of their weights, so no product is repeated.
         """
         model = self.model
         proposal = model.prior if model.proposal is None else model.proposal.chain

@@ -11,15 +11,15 @@ from vimco.models.kernels.products import affine
 class BernoulliLayer(eqx.Module):
     """Binary units whose logits are Σ_i parent_i W_i + b. A parent of width zero leaves the bias: a learned prior.
 
-    A parent may lack the sample axis: what depends on the data alone is computed once per example, not once per
-    sample, and so is its weights' gradient.
+    A parent may lack the sample axis: products that depend on the data alone, and the gradient of their weights, are
+    computed once per example instead of once per sample.
     """
 
     weights: tuple[Float[Array, "_ n"], ...]
     bias: Float[Array, "n"]
 
     def __init__(self, key: PRNGKeyArray, parent_sizes: tuple[int, ...], size: int, dtype: jnp.dtype | None = None):
-        """Weights uniform in ±√(6 / (all inputs + outputs)) (Glorot & Bengio, 2010), biases zero."""
+        """Draw weights uniform in ±√(6 / (all inputs + outputs)) (Glorot & Bengio, 2010); biases are zero."""
         limit = (6.0 / (sum(parent_sizes) + size)) ** 0.5
         keys = jax.random.split(key, len(parent_sizes))
         self.weights = tuple(
@@ -29,7 +29,7 @@ class BernoulliLayer(eqx.Module):
         self.bias = jnp.zeros(size, dtype)
 
     def __call__(self, *parents: Float[Array, "... _"]) -> Float[Array, "... n"]:
-        """The logits given the parents."""
+        """Return the logits given the parents."""
         logits = affine(parents[0], self.weights[0], self.bias)
         for parent, weight in zip(parents[1:], self.weights[1:], strict=True):
             logits = logits + parent @ weight

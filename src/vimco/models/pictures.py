@@ -1,6 +1,6 @@
-"""What a model draws: rows of images, by their titles.
+"""The pictures of a model: rows of images, by their titles.
 
-The model is any that can `sample`, draw latents by `proposal_sample`, and give `observation_probabilities` of them.
+The model is any with the methods `sample`, `proposal_sample` and `observation_probabilities`.
 """
 
 from typing import Any
@@ -16,14 +16,14 @@ from vimco.samples import Batch, Examples
 
 @eqx.filter_jit
 def generated(model: Any, key: PRNGKeyArray, context: Float[Array, "B C"]) -> Float[Array, "B D"]:
-    """P(x_i = 1 | h) given one draw h ~ P(h | c) for each context."""
+    """Return P(x_i = 1 | h) given one draw h ~ P(h | c) for each context."""
     latents, _ = model.sample(key, context)
     return model.observation_probabilities(latents)[0]
 
 
 @eqx.filter_jit
 def reconstructed(model: Any, key: PRNGKeyArray, batch: Batch) -> Float[Array, "B D"]:
-    """P(x_i = 1 | h) given one draw h ~ Q(h | x, c) for each example."""
+    """Return P(x_i = 1 | h) given one draw h ~ Q(h | x, c) for each example."""
     latents, _ = model.proposal_sample(key, jnp.arange(1), batch)
     return model.observation_probabilities(latents)[0]
 
@@ -31,9 +31,9 @@ def reconstructed(model: Any, key: PRNGKeyArray, batch: Batch) -> Float[Array, "
 def samples_and_reconstructions(
     model: Any, key: PRNGKeyArray, examples: Examples, columns: int = 12, rows: int = 4
 ) -> dict[str, np.ndarray]:
-    """Rows of images by their titles, each (columns, D): data, their reconstructions, then draws from the model."""
+    """Return rows of images by their titles, each (columns, D): data, reconstructions, then draws from the model."""
     keys = jax.random.split(key, rows + 2)
-    batch = _some(keys[0], examples, columns)
+    batch = _random_choice(keys[0], examples, columns)
     pictures = {
         "data": np.asarray(batch.observation),
         "reconstructions": np.asarray(reconstructed(model, keys[1], batch)),
@@ -46,10 +46,10 @@ def samples_and_reconstructions(
 def completions(
     model: Any, key: PRNGKeyArray, examples: Examples, columns: int = 12, rows: int = 6
 ) -> dict[str, np.ndarray]:
-    """Supplement E: the original images on top, then the same top halves, each with the bottom half's probabilities
-    given one draw from the prior."""
+    """Return the rows of supplement E: the original images, then the same top halves, each with the bottom half's
+    probabilities given one draw from the prior."""
     keys = jax.random.split(key, rows + 1)
-    batch = _some(keys[0], examples, columns)
+    batch = _random_choice(keys[0], examples, columns)
     context = np.asarray(batch.context)
     pictures = {"originals": np.concatenate([context, np.asarray(batch.observation)], axis=1)}
     for number, key_of_row in enumerate(keys[1:], start=1):
@@ -58,7 +58,7 @@ def completions(
     return pictures
 
 
-def _some(key: PRNGKeyArray, examples: Examples, number: int) -> Batch:
-    """A seeded choice: some data sets are sorted, so their first images are all of a kind."""
+def _random_choice(key: PRNGKeyArray, examples: Examples, number: int) -> Batch:
+    """Return a seeded random choice of examples: the first images of a sorted data set would be all alike."""
     rows = jax.random.choice(key, len(examples), (number,), replace=number > len(examples))
     return examples.batch(rows, jnp.result_type(float))

@@ -1,4 +1,4 @@
-"""Sigmoid belief networks: a chain of Bernoulli layers, and the model that is made of chains."""
+"""Sigmoid belief networks: a chain of Bernoulli layers, and the model built from chains."""
 
 import abc
 import dataclasses
@@ -25,10 +25,10 @@ class Chain(eqx.Module):
     """Bernoulli layers, each the parent of the next; `source` is the parent of the first.
 
     `side` is one more parent of the last layer, if that was built with two. With `symmetric` a layer sees its binary
-    parent as ±1 in place of 0/1; source and side are taken as they are.
+    parent as ±1 instead of 0/1; source and side are unchanged.
 
-    Beside its binary units every layer may have `deterministic` ones, whose value is σ(a), as in the networks of Tang &
-    Salakhutdinov (2013). They follow the binary ones in a latent vector, have no part in the log-probability, and
+    Besides its binary units every layer may have `deterministic` ones, whose value is σ(a), as in the networks of Tang
+    & Salakhutdinov (2013). They follow the binary ones in a latent vector and do not enter the log-probability;
     gradients flow through them.
     """
 
@@ -45,7 +45,7 @@ class Chain(eqx.Module):
         dtype: jnp.dtype | None = None,
         deterministic: int = 0,
     ):
-        """`sizes` are the widths of the source and of each layer; `side_size` that of the side input, if any."""
+        """Build the layers: `sizes` are the widths of source and layers, `side_size` that of the side input, if any."""
         sizes = (sizes[0], *(size + deterministic for size in sizes[1:]))
         keys = jax.random.split(key, len(sizes) - 1)
         layers = []
@@ -77,11 +77,11 @@ class Chain(eqx.Module):
 
     @property
     def scale(self) -> int:
-        """How much the input of a layer changes where a binary parent does."""
+        """The change of a layer's input when a binary parent changes."""
         return 2 if self.symmetric else 1
 
     def recoded(self, latent: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
-        """A latent vector as its children see it."""
+        """Return a latent vector as its children see it."""
         return 2 * latent - 1 if self.symmetric else latent
 
     def logits(
@@ -94,12 +94,12 @@ class Chain(eqx.Module):
 
 
 def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"]) -> Choice:
-    """Return the choice of a draw for each of the sample numbers."""
+    """Return a `Choice` that draws values for each of the sample numbers."""
     return lambda i, logits: sample_bernoulli(fold_in(key, i), numbers, logits)
 
 
 def given(latents: Latents) -> Choice:
-    """Return the choice of these values, of which the binary ones count."""
+    """Return a `Choice` of the binary values among these; deterministic ones are recomputed."""
     return lambda i, logits: _first(logits.shape[-1], latents[i])
 
 
@@ -114,7 +114,7 @@ def _first(width: int, values: Float[Array, "*B n"]) -> Float[Array, "*B _"]:
 
 
 def straight_through(choose: Choice) -> Choice:
-    """Return a choice of the same values, whose gradient is that of the units' means σ(a) (Raiko et al., 2014)."""
+    """Return a `Choice` of the same values with the gradient of the units' means σ(a) (Raiko et al., 2014)."""
 
     def chosen(i: int, logits: Float[Array, "... B n"]) -> Float[Array, "K B n"]:
         mean = jax.nn.sigmoid(logits)
@@ -124,7 +124,7 @@ def straight_through(choose: Choice) -> Choice:
 
 
 class Proposal(eqx.Module):
-    """Q(h | x, c): a chain over the latents that may look at the observation."""
+    """Q(h | x, c): a chain over the latents that may depend on the observation."""
 
     chain: eqx.AbstractVar[Chain]
     is_upward: ClassVar[bool]  # whether the chain begins with the layer next to the observation
@@ -137,10 +137,10 @@ class Proposal(eqx.Module):
 class SigmoidBeliefNetwork(eqx.Module):
     """P(x, h | c) = P(h¹ | c) Π_l P(h^l | h^{l−1}) P(x | h^L), and a proposal Q(h | x, c). h¹ is the deepest layer.
 
-    Without a proposal the prior P(h | c) takes its place (Eq. 1): log P(h | c) then stands in both fields of the
-    importance samples, and log f is log P(x | h, c).
+    Without a proposal the prior P(h | c) replaces it (Eq. 1): both fields of the importance samples then contain
+    log P(h | c), and log f is log P(x | h, c).
 
-    `slice_size` bounds the memory of many samples: K is worked through in slices, forward and again backward.
+    `slice_size` bounds the memory of many samples: forward and backward pass compute K in slices.
     """
 
     prior: Chain
@@ -150,11 +150,11 @@ class SigmoidBeliefNetwork(eqx.Module):
     slice_size: int | None = eqx.field(static=True, default=None)
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
-        """K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
+        """Return K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
         return dataclasses.replace(self.samples_with_likelihood(key, batch, num_samples), log_likelihood=None)
 
     def samples_with_likelihood(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
-        """Return the same draws with log P(x | h, c) by itself, too, for annealing."""
+        """Return the same draws, and also log P(x | h, c) by itself, for annealing."""
         return in_slices(lambda numbers: self._record(drawn(key, numbers), batch), num_samples, self.slice_size)
 
     def straight_through_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
@@ -180,23 +180,23 @@ class SigmoidBeliefNetwork(eqx.Module):
         return self._layered_record(drawn(key, jnp.arange(num_samples)), batch)
 
     def layered_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
-        """Return what `layered_samples` would make of given latents (deepest layer first)."""
+        """Return the record of `layered_samples` for given latents (deepest layer first)."""
         return self._layered_record(given(self.deepest_first(latents)), batch)
 
     def proposal_sample(
         self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
     ) -> tuple[Latents, Float[Array, "K B"]]:
-        """Latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q of them."""
+        """Return latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q."""
         in_order, logits = self.walk(drawn(key, numbers), batch)
         latents, _ = self._log_prior(self.deepest_first(in_order), batch)
         return latents, log_prob(in_order, logits)
 
     def weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
-        """The importance samples that given latents (deepest layer first) would make."""
+        """Return the importance samples of given latents (deepest layer first)."""
         return self._record(given(self.deepest_first(latents)), batch)
 
     def straight_through_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
-        """Return what `straight_through_samples` would make of given latents (deepest layer first)."""
+        """Return the record of `straight_through_samples` for given latents (deepest layer first)."""
         return self._record(straight_through(given(self.deepest_first(latents))), batch, attached=True)
 
     def walk(self, choose: Choice, batch: Batch) -> tuple[Latents, Logits]:
@@ -206,27 +206,27 @@ class SigmoidBeliefNetwork(eqx.Module):
         return self.proposal.chain.walk(choose, *self.proposal.inputs(batch))
 
     def deepest_first(self, latents: Latents) -> Latents:
-        """Return the latents from the proposal's order to the model's; the other way round it is the same."""
+        """Return the latents in the model's order instead of the proposal's; this is its own inverse."""
         return latents[::-1] if self.proposal is not None and self.proposal.is_upward else latents
 
     def sample(self, key: PRNGKeyArray, context: Float[Array, "B C"]) -> tuple[Latents, Float[Array, "1 B D"]]:
-        """One draw (h, x) ~ P(x, h | c) for each context: latents, deepest layer first, and observations."""
+        """Return one draw (h, x) ~ P(x, h | c) for each context: latents, deepest layer first, and observations."""
         key_of_latents, key_of_observation = jax.random.split(key)
         one = jnp.arange(1)
         latents, _ = self.prior.walk(drawn(key_of_latents, one), self.centre_context(context))
         return latents, sample_bernoulli(key_of_observation, one, self.observation_logits(latents))
 
     def log_proposal_of_dreams(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "B"]:
-        """log Q(h | x, c) at one dream (x, h) ~ P(x, h | c) for each context of the batch (Eq. 12)."""
+        """Return log Q(h | x, c) at one dream (x, h) ~ P(x, h | c) for each context of the batch (Eq. 12)."""
         latents, observation = self.sample(key, batch.context)
         return self.weighted(latents, Batch(observation[0], batch.context)).log_proposal[0]
 
     def observation_logits(self, latents: Latents) -> Float[Array, "K B D"]:
-        """The logits of P(x | h^L)."""
+        """Return the logits of P(x | h^L)."""
         return self.likelihood(self.prior.recoded(latents[-1]))
 
     def observation_probabilities(self, latents: Latents) -> Float[Array, "K B D"]:
-        """P(x_i = 1 | h) for every pixel: what pictures show."""
+        """Return P(x_i = 1 | h) for every pixel, which pictures show."""
         return jax.nn.sigmoid(self.observation_logits(latents))
 
     def _log_prior(self, latents: Latents, batch: Batch) -> tuple[Latents, Float[Array, "K B"]]:
@@ -237,10 +237,10 @@ class SigmoidBeliefNetwork(eqx.Module):
     def _record(self, choose: Choice, batch: Batch, attached: bool = False) -> ImportanceSamples:
         in_order, logits = self.walk(choose, batch)
         latents = self.deepest_first(in_order)
-        if attached and self.proposal is None:  # log f is log P(x | h, c): what log P(h | c) would get cancels
+        if attached and self.proposal is None:  # log f is log P(x | h, c): the gradient of log P(h | c) cancels
             in_order, logits = stop_gradient((in_order, logits))
         log_prior = log_proposal = log_prob(in_order, logits)
-        # The very same values where the prior is the proposal: their gradients then cancel in log f.
+        # With the prior as proposal these are the same values, so that their gradients cancel in log f.
         if self.proposal is not None:
             latents, log_prior = self._log_prior(latents, batch)
         log_likelihood = log_bernoulli(batch.observation, self.observation_logits(latents))
@@ -266,6 +266,6 @@ class SigmoidBeliefNetwork(eqx.Module):
 
 
 def with_data_bias(layer: BernoulliLayer, mean: Float[Array, "n"]) -> BernoulliLayer:
-    """The layer with the bias under which its units are on as often as in the data; a pixel never on gets 1 in 1000."""
+    """Return the layer with a bias that gives its units the data's means; a pixel that is never on gets 1/1000."""
     mean = jnp.clip(mean, 1e-3, 1 - 1e-3)
     return eqx.tree_at(lambda layer: layer.bias, layer, jnp.log(mean) - jnp.log1p(-mean))

@@ -1,4 +1,4 @@
-"""Many samples in slices, so that memory does not grow with K."""
+"""Computing many samples in slices, so that memory does not grow with K."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def in_slices(function: Callable[[Int[Array, "k"]], T], num_samples: int, slice_size: int | None) -> T:
-    """`function(arange(num_samples))`, worked through in slices of the sample numbers along axis 0 of its results.
+    """Return `function(arange(num_samples))`, computed in slices of the sample numbers, axis 0 of its results.
 
-    The backward pass recomputes each slice, so it holds the intermediate values of one slice only.
+    The backward pass recomputes each slice, so only one slice's intermediate values are in memory.
     """
     numbers = jnp.arange(num_samples)
     if slice_size is None or slice_size >= num_samples:

@@ -40,10 +40,10 @@ def structured_sbn(
     slice_size: int | None = None,
     deterministic: int = 0,
 ) -> SigmoidBeliefNetwork:
-    """P(x, h | c) with latent `layers` from the one next to the context to the one next to x.
+    """Return P(x, h | c) with latent `layers` from the one next to the context to the one next to x.
 
-    Context and observation are centred by their means wherever a chain sees them. The prior has so many
-    `deterministic` units in each layer beside the binary ones (Tang & Salakhutdinov, 2013).
+    Context and observation are centred by their means wherever they are inputs of a chain. The prior has
+    `deterministic` units in each layer besides the binary ones (Tang & Salakhutdinov, 2013).
     """
     if deterministic < 0:
         raise UsageError(f"A layer has 0 or more deterministic units; got {deterministic}.")
@@ -73,7 +73,7 @@ def _structured(
     symmetric: bool,
     slice_size: int | None,
     *,
-    deterministic: Annotated[int, "Deterministic units beside the binary ones of each layer of the prior."] = 0,
+    deterministic: Annotated[int, "Deterministic units of each layer of the prior, besides the binary ones."] = 0,
 ) -> SigmoidBeliefNetwork:
     """Predict the bottom half of an image from its top half with a sigmoid belief network."""
     return structured_sbn(

@@ -1,1 +1,1 @@
-"""The fast twins of the plain definitions: each says the same as a line of JAX, and costs less."""
+"""Kernels: faster versions of plain definitions, with the same values."""

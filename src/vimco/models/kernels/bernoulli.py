@@ -1,4 +1,4 @@
-"""Binary units: their samples and their log-probability, each in one pass that fills a processor's vectors."""
+"""Binary units: their samples and their log-probability, each in one vectorised pass."""
 
 from collections.abc import Sequence
 
@@ -20,16 +20,16 @@ MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest 
 def sample_bernoulli(
     key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"]
 ) -> Float[Array, "K B n"]:
-    """Draws h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
+    """Draw h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
 
-    So K samples may be drawn in slices without a change in any of them. Probabilities are right to 2⁻²³, and a value
-    less likely than 2⁻²⁴ is never drawn: drawn too often, it would bring a weight that is far too large. The units of
-    an example are independent of each other; four examples share some of their bits (`_four_uniforms`).
+    So drawing K samples in slices does not change them. Probabilities are exact to 2⁻²³, and a value less likely than
+    2⁻²⁴ is never drawn: if it were drawn too often, its weight would be far too large. The units of an example are
+    independent of each other; four examples share some of their bits (`_four_uniforms`).
     """
     *leading, B, n = logits.shape
     quarter = -(-B // 4)
     logits = jnp.pad(logits, [*((0, 0) for _ in leading), (0, 4 * quarter - B), (0, 0)])
-    # Of shared logits XLA's exponential is computed once, and stored; a polynomial it would repeat for every sample.
+    # XLA computes its own exponential of shared logits once and stores it; a polynomial is repeated for every sample.
     odds = _exp_of_minus(jnp.abs(logits)) if leading else jnp.exp(-jnp.abs(logits))  # of the less likely value
     odds, one_is_likelier = (array.reshape(*leading, 4, quarter, n) for array in (odds, logits > 0))
     four_bits = jnp.zeros((), jnp.int32)
@@ -37,20 +37,20 @@ def sample_bernoulli(
         u, e = uniform.astype(logits.dtype), odds[..., i, :, :]
         is_rare = u + u * e < e
         four_bits = four_bits | ((is_rare != one_is_likelier[..., i, :, :]).astype(jnp.int32) << i)
-    # The four bits as the root of their square, rounded down. XLA counts a root as expensive, so it stores it once;
-    # anything cheaper it would repeat, cipher and all, inside each operation that reads a sample. A barrier would not
-    # help: it is gone before XLA fuses.
+    # The root of the square of the four bits, rounded down, is the four bits. XLA treats a root as expensive and stores
+    # it; a cheaper operation is repeated, with the cipher, in each operation that reads a sample. XLA removes an
+    # optimization barrier before it fuses, so a barrier does not help.
     stored = jnp.sqrt((four_bits * four_bits).astype(logits.dtype) + 0.5).astype(jnp.int32)[:, None]
     samples = (stored >> jnp.arange(4, dtype=jnp.int32)[:, None, None]) & 1
     return stop_gradient(samples.astype(logits.dtype).reshape(len(numbers), 4 * quarter, n)[:, :B])
 
 
 def _four_uniforms(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> list[Float[Array, "..."]]:
-    """Four numbers from two random words, each the middle of one of 2²³ intervals: exact in float32, never 0 or 1.
+    """Return four numbers from two random words, each the middle of one of 2²³ intervals: exact in float32, in (0, 1).
 
-    Thirteen bits of each are its own, the last ten common to all four. These matter only where the thirteen before them
-    tie with a threshold. So the probability of two outcomes together is off by 2⁻²⁸ at most, which is a correlation of
-    2⁻¹³ between values that are rarer than that; and the four go to different examples, which never meet in one log f.
+    Each has thirteen bits of its own, and all four share the last ten, which matter only where the first thirteen tie
+    with a threshold. So the joint probability of two outcomes is off by at most 2⁻²⁸, a correlation of 2⁻¹³ between
+    values that are rarer than that. The four belong to different examples, which never occur in the same log f.
     """
     common = ((first & 31) << 5) | (second & 31) | 0x3F800000  # with the exponent of a number from 1 to 2
     words = (first >> 9, first << 4, second >> 9, second << 4)
@@ -73,7 +73,7 @@ def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
-    """log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
+    """Return log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
 
     The gradient of the logits is v − σ(a). That of the values is a, and costs nothing where nobody asks for it; values
     between 0 and 1 (means, relaxed samples) are taken as the formula stands.
@@ -85,9 +85,9 @@ def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -
 def log_bernoulli_of_layers(
     values: tuple[Float[Array, "*#B _"], ...], logits: tuple[Float[Array, "*#B _"], ...]
 ) -> Float[Array, "*B"]:
-    """The sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all their units.
+    """Return the sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all units.
 
-    In float32 the absolute error is up to 2⁻²⁴ for each unit: it is factors 1 + e that are multiplied.
+    In float32 the absolute error is up to 2⁻²⁴ for each unit, since factors 1 + e are multiplied.
     """
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
     linear: dict[int, list[Array]] = {}  # by the width of slices
@@ -97,7 +97,7 @@ def log_bernoulli_of_layers(
         if value.shape[-1] != a.shape[-1]:
             raise UsageError(f"A layer has as many values as logits; got {value.shape[-1]} and {a.shape[-1]}.")
         is_shared = a.shape[:-1] != shape
-        if is_shared:  # by samples: what does not depend on their values is computed once
+        if is_shared:  # by samples: terms that do not depend on their values are computed once
             result = result + log_bernoulli_of_layers((jnp.zeros_like(a),), (-jnp.abs(a),))
         width, starts = _cover(a.shape[-1])
         for start, seen in starts:
@@ -116,10 +116,10 @@ def log_bernoulli_of_layers(
 
 
 def _cover(n: int) -> tuple[int, list[tuple[int, int]]]:
-    """The slices in which n units are added up: their common width, and for each (start, units seen before).
+    """Return the slices in which n units are summed: their common width, and for each (start, units already summed).
 
-    The width is a multiple of sixteen, what a vector of 512 bits holds, so the last slice may have to begin with units
-    that an earlier one has had.
+    The width is a multiple of sixteen, the size of a 512-bit vector, so the last slice may start with units of the
+    slice before.
     """
     if n < 16:
         return n, [(0, 0)]
@@ -130,12 +130,12 @@ def _cover(n: int) -> tuple[int, list[tuple[int, int]]]:
 
 
 def _without_first(number: int, array: Float[Array, "*B n"]) -> Float[Array, "*B n"]:
-    """The array, with zeros for the first so many of its last axis."""
+    """Return the array with the first `number` entries of its last axis set to zero."""
     return jnp.where(jnp.arange(array.shape[-1]) >= number, array, 0) if number else array
 
 
 def _product_of_one_plus(terms: Sequence[Float[Array, "..."]]) -> Float[Array, "..."]:
-    """Π (1 + e), an instruction for each e."""
+    """Return Π (1 + e), with one instruction for each e."""
     product = 1 + terms[0]
     for e in terms[1:]:
         product = product + product * e
@@ -143,9 +143,9 @@ def _product_of_one_plus(terms: Sequence[Float[Array, "..."]]) -> Float[Array, "
 
 
 def _forward(values: tuple, logits: tuple) -> tuple[Array, tuple]:
-    """Return the sum and what the backward pass needs; each input comes with whether it is differentiated."""
+    """Return the sum, and the values for the backward pass; each input says whether it is differentiated."""
     v, a = (tuple(primal.value for primal in primals) for primals in (values, logits))
-    # None is a tree without leaves: whether a layer's values get a gradient is known when the program is compiled.
+    # () or None has no leaves, so it is known at compile time whether a layer's values get a gradient.
     asked = tuple(() if primal.perturbed else None for primal in values)
     return log_bernoulli_of_layers(v, a), (v, a, asked)
 
@@ -153,7 +153,7 @@ def _forward(values: tuple, logits: tuple) -> tuple[Array, tuple]:
 def _backward(saved: tuple, cotangent: Array) -> tuple[tuple[Array | None, ...], tuple[Array, ...]]:
     def gradient(primal: Array, derivative: Array) -> Array:
         full = cotangent[..., None] * derivative
-        # What several samples share gets the sum over them: the transpose of broadcasting.
+        # An input that several samples share gets the sum over them: the transpose of broadcasting.
         _, transposed = jax.vjp(lambda array: jnp.broadcast_to(array, full.shape), primal)
         return transposed(full)[0]
 

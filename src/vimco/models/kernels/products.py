@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 
 
 def affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Float[Array, "n"]) -> Float[Array, "*B n"]:
-    """parent @ weight + bias, as a product of two matrices whatever the leading axes.
+    """Return parent @ weight + bias, computed as a product of two matrices for any leading axes.
 
-    XLA then needs no transpose for the weight's gradient. The barrier, which acts on the gradient too, holds the
+    XLA then needs no transpose for the weight's gradient. The barrier, which also acts on the gradient, keeps the
     reshape in place: without it XLA computes the residual of `log_bernoulli` twice, once in each shape.
     """
     *leading, m = parent.shape
@@ -20,9 +20,9 @@ def affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Floa
 
 @jax.custom_vjp
 def _plus_bias(rows: Float[Array, "N n"], bias: Float[Array, "n"]) -> Float[Array, "N n"]:
-    """rows + bias. The bias gets its gradient, the sum over rows, by a product with ones.
+    """Return rows + bias. The gradient of the bias, a sum over rows, is computed as a product with ones.
 
-    Into a product goes the residual that XLA has stored for the weights' gradient; for a sum it would compute it anew.
+    XLA uses the stored residual of the weights' gradient for a product; for a sum it would compute it again.
     """
     return rows + bias
 
@@ -40,10 +40,10 @@ _plus_bias.defvjp(_plus_bias_forward, _plus_bias_backward)
 
 @jax.custom_vjp
 def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
-    """The same values; XLA stores their gradient, the coefficient of each sample, before it goes on to the layers.
+    """Return the same values, and make XLA store their gradient, the coefficient of each sample.
 
-    By a product with the identity: the last steps of a cheaper way XLA would take again for every unit of every layer.
-    A coefficient that is not finite spoils those beside it; the update is lost anyway.
+    Multiplying by the identity makes XLA store the cotangent; otherwise it is recomputed for every unit of every layer.
+    A coefficient that is not finite spoils its neighbours, but then the update is lost anyway.
     """
     return log_prob
 

@@ -1,4 +1,4 @@
-"""Random bits for many samples: the cipher of `jax.random`, written so that XLA fuses it with what uses the bits."""
+"""Random bits for many samples: the cipher of `jax.random`, written so that XLA fuses it with the use of the bits."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ PARITY = 0x1BD11BDA
 def threefry_2x32(
     key: UInt32[Array, "2"], high: UInt32[Array, "..."], low: UInt32[Array, "..."]
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
-    """The Threefry-2x32 block cipher with 20 rounds (Salmon et al., 2011) of the counter (high, low).
+    """Return the Threefry-2x32 block cipher with 20 rounds (Salmon et al., 2011) of the counter (high, low).
 
     JAX lowers the same cipher to a loop of whole-array passes on a CPU; written out, it is one fused pass.
     """
@@ -27,7 +27,7 @@ def threefry_2x32(
 
 
 def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
-    """`jax.random.fold_in`, bit for bit, without its loop."""
+    """Return the same bits as `jax.random.fold_in`, without its loop."""
     words = threefry_2x32(jax.random.key_data(key), jnp.zeros((), jnp.uint32), jnp.asarray(number).astype(jnp.uint32))
     return jax.random.wrap_key_data(jnp.stack(words))
 
@@ -35,7 +35,7 @@ def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
 def sample_words(
     key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, ...]
 ) -> tuple[UInt32[Array, "K ..."], UInt32[Array, "K ..."]]:
-    """Two random words of the given shape for each sample number k, which depend on the key, the shape and k alone.
+    """Return two random words of the given shape for each sample number k. They depend on key, shape and k alone.
 
     The number of a sample is the high word of its counters, the position within the shape the low one.
     """
