@@ -1,6 +1,6 @@
 """Variational inference for Monte Carlo objectives (Mnih & Rezende, ICML 2016).
 
-Latent-variable models, discrete ones above all, trained by maximising log 1/K Σ_k f(x, h^k).
+Train latent-variable models, especially discrete ones, by maximising log 1/K Σ_k f(x, h^k).
 
 Axes. Samples are axis 0, examples axis 1, features last. Functions here reduce axis 0 only; the mean over examples is
 taken once, in the training loop.

@@ -1,15 +1,15 @@
-"""What the bridges to other libraries share: a program's sample sites become `ImportanceSamples`, or a refusal.
+"""The shared part of the bridges to other libraries: turn a program's sample sites into `ImportanceSamples`, or refuse.
 
-NumPyro and Pyro describe a probabilistic program alike: a model and a guide (our proposal Q), each a sequence of named
-sample sites, inside plates, under masks and scales. Each bridge translates its library's sites to `Site`; everything
-that decides what a log-weight *is* happens here, once.
+NumPyro and Pyro describe a probabilistic program in the same way: a model and a guide (the proposal Q), each a sequence
+of named sample sites, inside plates, under masks and scales. Each bridge translates its library's sites to `Site`; this
+module computes the log-weights for both.
 
 The axis rule. The examples are those of one plate, which the user names. Every log-probability is summed over all its
 other axes, so weights are normalised per example. With no plate named, the whole trace is a single example.
 
 The scale rule. The N/B of a subsampled plate scales the bound, never the log-weights: it estimates a sum over examples,
-and log f is not one. A scale that the user puts around sites of the model raises those factors of f to a power
-(annealing); the proposal takes none, since a power of Q is not what the latents were drawn from.
+and log f is not such a sum. A scale that the user puts around sites of the model raises those factors of f to a power
+(annealing). A scale in the guide is refused, since the latents were not drawn from a power of Q.
 """
 
 import math
@@ -44,7 +44,7 @@ class Site(NamedTuple):
     log_score: (
         AnyArray | None
     )  # log_prob of what was drawn without reparameterisation; None where there is no such part
-    scale: AnyArray | float  # what the user multiplies log_prob with; 1.0 where no handler does
+    scale: AnyArray | float  # the user's factor of log_prob; 1.0 without one
     plates: Mapping[str, Plate]
     is_observed: bool
     is_masked: bool
@@ -56,7 +56,7 @@ Sites = Mapping[str, Site]
 
 
 def own_scale(scale: AnyArray | float | None, plates: Iterable[Plate]) -> AnyArray | float:
-    """The user's part of a site's scale: what is left after the N/B of its plates; exactly 1.0 for nothing."""
+    """Return the user's part of a site's scale: the scale divided by the N/B of its plates, 1.0 if there is none."""
     subsampling = math.prod(plate.subsampling for plate in plates)
     if scale is None or (isinstance(scale, int | float) and math.isclose(scale, subsampling)):
         return 1.0
@@ -66,7 +66,7 @@ def own_scale(scale: AnyArray | float | None, plates: Iterable[Plate]) -> AnyArr
 def check_estimator(estimator: Estimator, instead: str, given: Collection[str] = ("latents_attached",)) -> None:
     """Refuse the estimators that need more than one set of samples; `instead` says what to use.
 
-    `given` names the fields of the samples that are there, or that the program itself decides about.
+    `given` names the fields of the samples that are given, or that the program itself decides.
     """
     if type(estimator).updated is not Estimator.updated:
         raise UsageError(
@@ -87,23 +87,23 @@ def check_estimator(estimator: Estimator, instead: str, given: Collection[str] =
 
 
 def check_num_samples(num_samples: int) -> None:
-    """Refuses a K below one."""
+    """Refuse a K below one."""
     if num_samples < 1:
         raise UsageError(f"A bound needs at least one sample; got num_samples = {num_samples}.")
 
 
 def bound_scale(model: Sites, plate: str | None) -> float:
-    """N/B of the plate of the examples, which scales the bound; 1 for a whole trace."""
+    """Return N/B of the plate of the examples, which scales the bound; 1 for a whole trace."""
     return 1.0 if plate is None else next(iter(model.values())).plates[plate].subsampling
 
 
 def importance_samples(
     model: Sites, guide: Sites, plate: str | None, samples: Plate | None = None
 ) -> ImportanceSamples:
-    """The record of the samples in one pair of traces, of shape (K, B), or (K,) with no plate named.
+    """Return the record of the samples in one pair of traces, of shape (K, B), or (K,) with no plate named.
 
-    `samples` is the axis of the K samples where a trace holds them all, the leftmost one; otherwise K is 1. Latents of
-    the model that the guide leaves out come from the prior: their log P stands in both fields.
+    `samples` is the leftmost axis, that of the K samples, where a trace holds them all; otherwise K is 1. Latents of
+    the model that the guide leaves out come from the prior: their log P is in both fields.
     """
     _check(model, guide, plate)
 

@@ -1,4 +1,4 @@
-"""Files: every write of this package goes through here, and every file is opened for reading here."""
+"""Files: this package writes all its files, and opens all files for reading, through this module."""
 
 import contextlib
 import errno
@@ -10,13 +10,12 @@ from typing import BinaryIO
 
 from vimco.errors import UsageError
 
-# Not on Windows, where the library can be used but not the program.
+# Windows lacks these flags; there the library works, but not the program.
 NO_BLOCK, NO_FOLLOW = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_NOFOLLOW", 0)
 BINARY = getattr(os, "O_BINARY", 0)
 
 
-# Each change of a file is one of these four steps. A test takes their place to stop a program before, within or after
-# any of them.
+# Each change of a file is one of these four steps. Tests replace them to stop a program before, within or after any.
 
 
 def _write(descriptor: int, content: bytes) -> None:
@@ -40,11 +39,10 @@ def _remove(path: Path) -> None:
 def replace_file(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Write a file in one step: at any moment, and after a crash, the path holds the old content or the new, whole.
 
-    The old content is kept under the name `previous`, if one is given; a crash between the two renames leaves it there
-    alone. A symbolic link is replaced, not followed. An OSError leaves everything as it was.
+    The old content is kept as `previous`, if given; after a crash between the two renames it is only there. A symbolic
+    link is replaced, not followed. An OSError leaves everything as it was.
     """
-    # The process number keeps two writers apart. The tempfile module would too, but makes files that only their owner
-    # can read.
+    # The process number separates two writers. The tempfile module would too, but only the owner can read its files.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         _remove(temporary)
@@ -64,14 +62,14 @@ def replace_file(path: Path, content: bytes, previous: Path | None = None) -> No
 
 
 def write_file(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Write a file as `replace_file` does; a full disk and its like become a `UsageError`."""
-    with _told(path, "What was there before is intact"):
+    """Write a file as `replace_file` does; an OSError, such as a full disk, becomes a `UsageError`."""
+    with _as_usage_error(path, "What was there before is intact"):
         replace_file(path, content, previous)
 
 
 def append_to_file(path: Path, content: bytes) -> None:
     """Append to a regular file; the content is on disk when this returns."""
-    with _told(path, "The last checkpoint is intact"):
+    with _as_usage_error(path, "The last checkpoint is intact"):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
         try:
             _require_regular(descriptor, path)
@@ -82,20 +80,20 @@ def append_to_file(path: Path, content: bytes) -> None:
 
 
 def rename_file(path: Path, target: Path) -> None:
-    """Give a file the name of another, which it replaces."""
-    with _told(target, "What was there before is intact"):
+    """Rename a file, and replace the target if there is one."""
+    with _as_usage_error(target, "What was there before is intact"):
         _rename(path, target)
         _flush_directory(target.parent)
 
 
 def remove_unfinished_files(folder: Path) -> None:
-    """Remove what a killed process left half-written. Only for the process that holds the folder."""
+    """Remove the half-written files of a killed process. Only the process that holds the folder may call this."""
     for path in folder.glob(".*.part"):
         _remove(path)
 
 
 @contextlib.contextmanager
-def _told(path: Path, what_remains: str) -> Iterator[None]:
+def _as_usage_error(path: Path, what_remains: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -106,7 +104,7 @@ def _told(path: Path, what_remains: str) -> Iterator[None]:
 
 
 def _flush_directory(folder: Path) -> None:
-    """Make a rename outlive a crash of the machine, where the file system lets a folder be flushed."""
+    """Make a rename survive a crash of the machine, where the file system can flush a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -133,7 +131,7 @@ def opened(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]
 def read_file(path: Path, limit: int, *, follow: bool = True) -> bytes:
     """Return the content of a file that `opened` accepts."""
     with opened(path, limit, follow=follow) as file:
-        content = file.read(limit + 1)  # a file may grow meanwhile, and those of /proc have no size
+        content = file.read(limit + 1)  # a file may grow after the check, and files in /proc report no size
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
     return content

@@ -3,7 +3,7 @@
     svi = SVI(model, guide, optax.adam(1e-3), loss=MonteCarloObjective(vimco.VIMCO(), num_samples=5, plate="data"))
 
 `RenyiELBO` holds the same bound, but differentiates it as if no sample depended on the guide's parameters, which is
-wrong for every latent that is not reparameterised. What the rules for plates, scales and masks are: `vimco.bridges`.
+wrong for every latent that is not reparameterised. `vimco.bridges` gives the rules for plates, scales and masks.
 """
 
 from collections.abc import Callable, Container
@@ -34,12 +34,12 @@ Trace = dict[str, dict[str, Any]]
 
 
 class MonteCarloObjective(ELBO):
-    """Minus the K-sample bound (Eq. 4) of a model under its guide, with the gradient of one of our estimators.
+    """Minus the K-sample bound (Eq. 4) of a model under its guide, with the gradient of an estimator of this package.
 
     `plate` names the plate of the examples: weights are normalised per example, and the bound is the sum over the
     plate's examples, times N/B if it subsamples. With no plate the whole trace is one example. The guide is the
-    proposal; latents it leaves out are drawn from the model's prior. `vectorize_particles` is NumPyro's: `False` goes
-    through the K samples one by one, for the sake of memory.
+    proposal; latents it leaves out are drawn from the model's prior. `vectorize_particles` is NumPyro's: `False` draws
+    the K samples one by one, which saves memory.
     """
 
     can_infer_discrete = True
@@ -71,7 +71,7 @@ class MonteCarloObjective(ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> jax.Array:
-        """Minus the bound, as its value; minus the estimator's surrogate, as its gradient."""
+        """Return minus the bound, with the gradient of minus the estimator's surrogate."""
         plate_key, sample_key = jax.random.split(rng_key)
         # One subsample for all K samples: plates draw from a key of their own, outside the loop over samples.
         model, guide = (
@@ -91,7 +91,7 @@ class MonteCarloObjective(ELBO):
         return -scales[0] * jnp.sum(stop_gradient(estimate.bound) + surrogate)
 
     def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: K traces would leave K different states."""
+        """Refuse mutable state: K traces would leave K different states."""
         del args, kwargs
         raise UsageError(
             "The model or guide has mutable state (`numpyro.mutable`, batch normalisation), and K samples would leave "
@@ -100,7 +100,7 @@ class MonteCarloObjective(ELBO):
 
 
 class _HeldConstant(Messenger):
-    """Keeps gradients out of latents that are drawn here without reparameterisation."""
+    """A handler that holds latents constant which are drawn without reparameterisation."""
 
     def __init__(self, drawn_elsewhere: Container[str] = ()):
         super().__init__()
@@ -120,7 +120,7 @@ class _HeldConstant(Messenger):
 def _traces(
     key: jax.Array, param_map: dict[str, Any], model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Trace, Trace]:
-    """One sample from the guide, and the model run on it."""
+    """Return one sample from the guide, and the model run on it."""
     model_key, guide_key = jax.random.split(key)
     with _HeldConstant():
         guide_trace = trace(substitute(seed(guide, guide_key), data=param_map)).get_trace(*args, **kwargs)

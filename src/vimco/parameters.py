@@ -17,12 +17,12 @@ class Buffer(eqx.Module):
 
 
 class Centre(Buffer):
-    """Subtracts the training mean from an input (supplement B)."""
+    """A layer that subtracts the training mean from its input (supplement B)."""
 
     mean: Float[Array, "D"]
 
     def __call__(self, data: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        """x − x̄."""
+        """Return x − x̄."""
         return data - self.mean
 
 
@@ -31,7 +31,7 @@ def _is_buffer(node: object) -> bool:
 
 
 def partition(tree: T) -> tuple[T, T]:
-    """Splits a tree into its parameters and all the rest; `equinox.combine` puts the two together again."""
+    """Split a tree into its parameters and the rest; `equinox.combine` is the inverse."""
     spec = jax.tree.map(
         lambda node: False if _is_buffer(node) else eqx.is_inexact_array(node), tree, is_leaf=_is_buffer
     )

@@ -1,6 +1,6 @@
-"""Code of the user's own: estimators, model families, data sets and studies, registered by a file or module.
+"""Plugins: the user's own estimators, model families, data sets and studies, registered by a file or module.
 
-A plugin is imported because the user names it on the command line, and never because a run directory does.
+A plugin is imported only because the user names it on the command line, never because a run directory does.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vimco.errors import UsageError
 
-_loaded: dict[str, str] = {}  # what was named -> the module
+_loaded: dict[str, str] = {}  # name as given -> module
 
 
 def load_plugin(name: str) -> None:

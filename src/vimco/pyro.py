@@ -2,8 +2,8 @@
 
     svi = SVI(model, guide, Adam({"lr": 1e-3}), loss=MonteCarloObjective(vimco.VIMCO(), num_samples=5, plate="data"))
 
-`RenyiELBO` holds the same bound, but gives a discrete guide no gradient at all. What the rules for plates, scales and
-masks are: `vimco.bridges`.
+`RenyiELBO` holds the same bound, but gives a discrete guide no gradient. `vimco.bridges` gives the rules for plates,
+scales and masks.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ __all__ = ["MonteCarloObjective"]
 
 
 class MonteCarloObjective(ELBO):
-    """Minus the K-sample bound (Eq. 4) of a model under its guide, with the gradient of one of our estimators.
+    """Minus the K-sample bound (Eq. 4) of a model under its guide, with the gradient of an estimator of this package.
 
     `plate` names the plate of the examples: weights are normalised per example, and the bound is the sum over the
     plate's examples, times N/B if it subsamples. With no plate the whole trace is one example. The guide is the
@@ -61,18 +61,18 @@ class MonteCarloObjective(ELBO):
 
     @torch.no_grad()
     def loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> float:
-        """Minus the bound."""
+        """Return minus the bound."""
         estimate, scale = self._estimate(model, guide, args, kwargs)
         return -scale * estimate.bound.sum().item()
 
     def differentiable_loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Minus the bound, as its value; minus the estimator's surrogate, as its gradient."""
+        """Return minus the bound, with the gradient of minus the estimator's surrogate."""
         estimate, scale = self._estimate(model, guide, args, kwargs)
         surrogate = estimate.surrogate - estimate.surrogate.detach()  # of value 0
         return -scale * (estimate.bound + surrogate).sum()
 
     def loss_and_grads(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> float:
-        """Minus the bound; adds the gradient of minus the surrogate to the parameters."""
+        """Return minus the bound, and add the gradient of minus the surrogate to the parameters."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         if loss.requires_grad:
             loss.backward(retain_graph=self.retain_graph)
@@ -94,14 +94,14 @@ class MonteCarloObjective(ELBO):
         return self.estimator(_concatenated(records)), bound_scale(traces[0][0], self.plate)
 
     def _get_trace(self, model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Trace, Trace]:
-        """What Pyro's `ELBO` asks for: a sample from the guide, and the model run on it."""
+        """Return a sample from the guide and the model run on it, as Pyro's `ELBO` requires."""
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         model_trace = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(*args, **kwargs)
         return model_trace, guide_trace
 
 
 class _OneSubsample(poutine.messenger.Messenger):
-    """Lets every plate draw its rows once: all K samples are of the same examples."""
+    """A handler that lets every plate draw its rows once, so that all K samples have the same examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class _OneSubsample(poutine.messenger.Messenger):
 
 
 def _concatenated(records: list[ImportanceSamples]) -> ImportanceSamples:
-    """One record of all samples."""
+    """Return one record of all samples."""
     first = records[0]
     return ImportanceSamples(
         torch.cat([record.log_joint for record in records]),
@@ -144,7 +144,7 @@ def _site(node: dict[str, Any]) -> Site:
         log_score = None
     elif not fn.has_rsample:
         log_score = log_prob
-    else:  # some samplers are reparameterised in part; a plain 0 stands for all of it
+    else:  # some samplers are reparameterised in part; a plain 0 means entirely
         part = parts.score_function
         log_score = None if isinstance(part, Number) else scale_and_mask(part, mask=mask)
     plates = {

@@ -1,4 +1,4 @@
-"""Registries: what a user can name is registered where it is defined, with a title and typed options.
+"""Registries: everything that a user can name is registered where it is defined, with a title and typed options.
 
 The options of an entry are the keyword-only parameters of its builder, `name: Annotated[type, "help"] = default`. They
 are written `name=value`, on the command line and in configurations; only those that differ from the default are kept.
@@ -31,7 +31,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered thing: its kind and name, a title for people, and what builds it."""
+    """A registered thing: its kind and name, a readable title, and its builder."""
 
     kind: str
     name: str
@@ -121,7 +121,7 @@ class Registry(dict[str, E], Generic[E]):
         )
 
     def title_of(self, name: str) -> str:
-        """Return what a person calls it; a name that is not registered here stays as it is."""
+        """Return the readable title of a name, or the name itself if it is not registered."""
         return self[name].title if name in self else name
 
 
@@ -132,7 +132,7 @@ def import_modules(package: str) -> None:
 
 
 def parsed(word: str, hint: Any) -> Any:
-    """Return the value that a word stands for, as a type; ValueError if it stands for none."""
+    """Return the value of a word as this type; raise ValueError if it has none."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         if word == "none":
@@ -149,14 +149,14 @@ def parsed(word: str, hint: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return the word for a value: the inverse of `parsed`."""
+    """Return a value as a word: the inverse of `parsed`."""
     if isinstance(value, tuple):
         return ",".join(map(text, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return whether a value is of a type. An integer is a number; true and false are not."""
+    """Return whether a value has a type. An integer is also a float; true and false are neither."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         return any(fits(value, argument) for argument in arguments)
@@ -179,7 +179,7 @@ _NAMES = {
 
 
 def in_words(hint: Any) -> str:
-    """Return what a type is called in a message."""
+    """Return the name of a type in messages."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         return " or ".join(in_words(argument) for argument in arguments)

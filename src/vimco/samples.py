@@ -1,4 +1,4 @@
-"""The records at the seams: what models hand to estimators, and estimators to the training loop."""
+"""The records that models pass to estimators (`ImportanceSamples`) and estimators to the training loop (`Estimate`)."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from vimco.errors import UsageError
 from vimco.signals import effective_sample_size, multi_sample_bound
 
-AnyArray = Any  # a JAX array, or a PyTorch tensor: the records that estimators know hold either
+AnyArray = Any  # a JAX array or a PyTorch tensor; the records of estimators hold either
 
 
 class Batch(eqx.Module):
     """A mini-batch of observations x and contexts c.
 
-    A generative model has a context of width zero: it conditions on nothing (Sec. 3).
+    A generative model conditions on nothing: its context has width zero (Sec. 3).
     """
 
     observation: Float[Array, "B D"]  # x
@@ -32,7 +32,7 @@ class Batch(eqx.Module):
 
 
 class Examples(eqx.Module):
-    """A whole split on the device. Binary data stay bytes: 50,000 images of 784 pixels are 39 MB, as floats 157 MB."""
+    """A whole split on the device. Binary data stay bytes: 50,000 images of 784 pixels take 39 MB, as floats 157 MB."""
 
     observation: Shaped[Array, "N D"]
     context: Shaped[Array, "N C"]
@@ -45,7 +45,7 @@ class Examples(eqx.Module):
         return self.observation.shape[0]
 
     def batch(self, rows: Int[Array, "B"], dtype: jnp.dtype) -> Batch:
-        """The batch of these rows, as floats."""
+        """Return the batch of these rows, as floats."""
         return Batch(self.observation[rows].astype(dtype), self.context[rows].astype(dtype))
 
 
@@ -56,9 +56,9 @@ Choice = Callable[[int, Float[AnyArray, "... B _"]], Float[AnyArray, "K B _"]]  
 
 @runtime_checkable  # for beartype, in the tests
 class BinaryChain(Protocol):
-    """A proposal that samples layers of binary units one after the other, at one batch, and the model beside it.
+    """A proposal that samples layers of binary units one after the other, for one batch, and its model.
 
-    Latents and logits are in order of sampling. Values need not be binary: means and relaxed samples will do, and
+    Latents and logits are in order of sampling. Values need not be binary: they may be means or relaxed samples, and
     gradients flow through them.
     """
 
@@ -92,8 +92,8 @@ class Layers(eqx.Module):
 class ImportanceSamples(eqx.Module):
     """K weighted samples of the latents per example: all that an estimator knows about a model.
 
-    Gradients must be able to flow through both log-probabilities into the parameters, and through reparameterised
-    latents, but not into the discrete ones.
+    Gradients must flow through both log-probabilities into the parameters, and through reparameterised latents, but
+    not into discrete ones.
     """
 
     log_joint: Float[AnyArray, "K *B"]  # log P(x, h^k | c)
@@ -113,8 +113,8 @@ class ImportanceSamples(eqx.Module):
     layers: Layers | None = None
     # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`.
     latents_attached: bool = eqx.field(static=True, default=False)
-    # True where the samples come from the model's own prior (Eq. 1), whose parameters are then the proposal's too:
-    # log f does not contain log Q.
+    # True where the samples come from the model's own prior (Eq. 1): its parameters are also the proposal's, and log f
+    # does not contain log Q.
     proposal_is_prior: bool = eqx.field(static=True, default=False)
     # True where P and Q have parameters in common (a shared network, say), or where f is not P / Q.
     shared_parameters: bool = eqx.field(static=True, default=False)
@@ -128,9 +128,9 @@ class ImportanceSamples(eqx.Module):
         *,
         proposal_is_prior: bool = False,
     ) -> "ImportanceSamples":
-        """The record for any f: `log_weights` is log f(x, h^k), and `log_proposal` the log Q it was sampled from.
+        """Return the record for any f: `log_weights` is log f(x, h^k), `log_proposal` is log Q of the samples.
 
-        Where log f and log Q share parameters, nobody but the caller knows, so `shared_parameters` is set.
+        Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set.
         """
         return cls(
             log_weights + log_proposal,
@@ -152,17 +152,17 @@ class ImportanceSamples(eqx.Module):
 
 
 class Estimate(eqx.Module):
-    """What an estimator makes of the samples. The gradient of `surrogate` is the estimate of ∇L^K, per example."""
+    """The result of an estimator. The gradient of `surrogate` is the estimate of ∇L^K, per example."""
 
     surrogate: Float[AnyArray, "*B"]  # to be maximised; its value means nothing
     log_weights: Float[AnyArray, "K *B"]  # log f(x, h^k), held constant
-    learning_signal: Float[AnyArray, "K *B"]  # what multiplies ∇ log Q(h^k): centred, before any normalisation
-    residual: Float[AnyArray, "..."] | None = None  # what an estimator's state follows, such as running moments
-    objective: Float[AnyArray, "*B"] | None = None  # the estimate of what is ascended; None: the bound
+    learning_signal: Float[AnyArray, "K *B"]  # the factor of ∇ log Q(h^k): centred, before any normalisation
+    residual: Float[AnyArray, "..."] | None = None  # input of the estimator's state, such as running moments
+    objective: Float[AnyArray, "*B"] | None = None  # the estimate of the objective; None: the bound
 
     @property
     def bound(self) -> Float[AnyArray, "*B"]:
-        """L̂, Eq. 4, whatever the estimator ascends."""
+        """L̂, Eq. 4, for every estimator."""
         return multi_sample_bound(self.log_weights)
 
     @property
@@ -179,15 +179,15 @@ class Estimate(eqx.Module):
 
 @runtime_checkable  # for beartype, in the tests
 class Model(Protocol):
-    """What the loop asks of every model. A `Need` names the method by which some offer more."""
+    """The method that every model has. A `Need` names the methods of models that offer more."""
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
-        """K weighted samples for each example."""
+        """Return K weighted samples for each example."""
         ...
 
 
 class Keys(eqx.Module):
-    """The keys of one draw of samples, one for each purpose."""
+    """The random keys of one draw of samples, one for each purpose."""
 
     latents: PRNGKeyArray
     dreams: PRNGKeyArray
@@ -198,8 +198,8 @@ class Keys(eqx.Module):
 class Need:
     """Something that an estimator needs of a model beyond weighted samples; each kind is a class.
 
-    A model offers it by the method that is named here. By default that is another way to draw the K samples, which
-    then carry the field.
+    A model offers it by the method named here. By default that method draws the K samples in another way, with the
+    field filled.
     """
 
     what: ClassVar[str]
@@ -207,7 +207,7 @@ class Need:
     method: ClassVar[str]
 
     def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
-        """Return the samples with what is needed."""
+        """Return the samples with the needed field."""
         return getattr(model, self.method)(keys.latents, batch, samples.num_samples)
 
 
@@ -224,7 +224,7 @@ class Dreams(Need):
 
 @dataclass(frozen=True)
 class Auxiliary(Need):
-    """log f of S more samples, without a gradient. Every model offers it."""
+    """log f of S more samples, without a gradient. Every model offers this."""
 
     number: int  # S
 
@@ -263,7 +263,7 @@ class AttachedLatents(Need):
 
 
 class StraightThroughLatents(Need):
-    """Binary latents that pass gradients on as their means would."""
+    """Binary latents that pass gradients on as if they were their means."""
 
     what = "binary latents that pass gradients straight through"
     field = "latents_attached"

@@ -1,17 +1,17 @@
 """Pure functions of log-weights: the bound, the weights, the learning signals.
 
 `log_weights` holds log f(x, h^k): samples on axis 0, any shape behind it. Every function reduces axis 0 only, costs
-O(K) time and memory, and is written against the array-API standard: JAX arrays (under `jit` too), NumPy arrays and
-PyTorch tensors go in, and the same kind comes out.
+O(K) time and memory, and is written against the array-API standard: it takes JAX arrays (also under `jit`), NumPy
+arrays or PyTorch tensors, and returns the same kind.
 
-A weight f = 0 is the log-weight −inf, and is a legal value everywhere:
+A weight f = 0 has the log-weight −inf, which is allowed everywhere:
 
-- where all K weights are zero the bound is −inf, and weights and signals are 0, so that nothing is learned from them;
-- where all weights *but that of sample j* are zero (and f̂ is zero with them) there is nothing to compare the sample
-  with. Its signal is then L̂ itself, without a baseline. The choice looks at the other samples only, so the estimate
-  stays exactly unbiased; a cap on the signal would not.
+- where all K weights are zero, the bound is −inf, and weights and signals are 0, so nothing is learned from them;
+- where all weights *except that of sample j* are zero (and so is f̂), the sample cannot be compared with others. Its
+  signal is then L̂ itself, without a baseline. This choice depends on the other samples only, so the estimate stays
+  exactly unbiased; a cap on the signal would add a bias.
 
-Nothing here is meant to be differentiated: estimators hold signals and weights constant.
+Do not differentiate these functions: estimators hold signals and weights constant.
 """
 
 import math
@@ -28,7 +28,7 @@ Array = Any  # a JAX, NumPy or PyTorch array
 
 
 def multi_sample_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """The stochastic lower bound L̂ = log 1/K Σ_k f(x, h^k)  (Eq. 4).
+    """Return the stochastic lower bound L̂ = log 1/K Σ_k f(x, h^k)  (Eq. 4).
 
     In expectation it never exceeds log P(x), and it grows with K.
     """
@@ -36,7 +36,7 @@ def multi_sample_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
 
 
 def normalized_weights(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """The weights w̃_j = f_j / Σ_i f_i  (below Eq. 5): non-negative, of sum one; all 0 where every f is 0."""
+    """Return the weights w̃_j = f_j / Σ_i f_i  (below Eq. 5): non-negative, of sum one; all 0 where every f is 0."""
     xp = array_namespace(log_weights)
     weights = xp.exp(log_weights - _finite_maximum(log_weights))
     total = _sum(weights)
@@ -44,14 +44,14 @@ def normalized_weights(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"
 
 
 def effective_sample_size(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """How many equal weights would be worth as much: (Σ f)² / Σ f², from 1 to K; 0 where every f is 0."""
+    """Return (Σ f)² / Σ f², the equivalent number of equal weights, from 1 to K; 0 where every f is 0."""
     xp = array_namespace(log_weights)
     squares = _sum(normalized_weights(log_weights) ** 2)
     return xp.where(squares > 0, 1.0 / xp.where(squares > 0, squares, 1.0), 0.0)
 
 
 def naive_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """The learning signal of the naive estimator: L̂, the same for all K samples (Eq. 7); 0 where every f is 0."""
+    """Return the learning signal of the naive estimator: L̂ for all K samples (Eq. 7); 0 where every f is 0."""
     xp = array_namespace(log_weights)
     bound = multi_sample_bound(log_weights)
     return xp.broadcast_to(xp.where(bound > -math.inf, bound, 0.0), log_weights.shape)
@@ -60,16 +60,16 @@ def naive_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
 def vimco_signal(
     log_weights: Float[Array, "K *B"], log_estimate_of_f: Float[Array, "#K *#B"] | None = None
 ) -> Float[Array, "K *B"]:
-    """The learning signal of each sample, L̂(h^j | h^-j) = L̂ − log 1/K (Σ_{i≠j} f_i + f̂_j)  (Eq. 9).
+    """Return the learning signal of each sample, L̂(h^j | h^-j) = L̂ − log 1/K (Σ_{i≠j} f_i + f̂_j)  (Eq. 9).
 
-    `log_estimate_of_f` is log f̂_j, any quantity that does not look at sample j: `geometric_mean_of_others` (when
-    nothing is given), `arithmetic_mean_of_others`, `left_out` (f̂ = 0), or a learned log f(x). The means need
-    K ≥ 2. See the module's docstring for what weights of zero mean.
+    `log_estimate_of_f` is log f̂_j, any quantity that does not depend on sample j: `geometric_mean_of_others` (the
+    default), `arithmetic_mean_of_others`, `left_out` (f̂ = 0), or a learned log f(x). The means need K ≥ 2. The
+    module's docstring explains weights of zero.
     """
     xp = array_namespace(log_weights)
     if log_estimate_of_f is None:
         log_estimate_of_f = geometric_mean_of_others(log_weights)
-    # Scaling all weights alike does not change the signal; relative to the largest, float32 has digits to spare.
+    # A common scale of all weights does not change the signal; relative to the largest, float32 is accurate enough.
     maximum = _finite_maximum(log_weights)
     relative = log_weights - maximum
     log_sum = _log(_sum(xp.exp(relative)))
@@ -81,7 +81,7 @@ def vimco_signal(
 
 
 def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log f̂_j = 1/(K−1) Σ_{i≠j} log f_i, the paper's choice: −inf as soon as one of the others is."""
+    """Return log f̂_j = 1/(K−1) Σ_{i≠j} log f_i, the paper's choice; −inf where one of the others is."""
     xp = array_namespace(log_weights)
     others = _number_of_others(log_weights)
     maximum = _finite_maximum(log_weights)
@@ -93,12 +93,12 @@ def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, 
 
 
 def arithmetic_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log f̂_j = log 1/(K−1) Σ_{i≠j} f_i."""
+    """Return log f̂_j = log 1/(K−1) Σ_{i≠j} f_i."""
     return _log_sum_of_others(log_weights) - math.log(_number_of_others(log_weights))
 
 
 def left_out(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log f̂_j = −inf: the baseline leaves sample j out, and the signal is −log(1 − w̃_j)."""
+    """Return log f̂_j = −inf: the baseline leaves sample j out, and the signal is −log(1 − w̃_j)."""
     return array_namespace(log_weights).full_like(log_weights, -math.inf)
 
 
@@ -132,18 +132,18 @@ def check_order(order: float) -> None:
 
 
 def powers_of_weights(log_weights: Float[Array, "K *B"], order: float | Array) -> Float[Array, "K *B"]:
-    """(1 − α) log f_k: what takes the place of the log-weights in the bound of Rényi order α."""
+    """Return (1 − α) log f_k, which replaces the log-weights in the bound of Rényi order α."""
     if isinstance(order, int | float):
         check_order(order)
         if order == 0:
             return log_weights
-    # The largest comes out the same in whatever order a compiler rounds: what follows subtracts it again.
+    # Computed this way, the largest value does not depend on how a compiler rounds; later steps subtract it again.
     maximum = _finite_maximum(log_weights)
     return (1 - order) * (log_weights - maximum) + (1 - order) * maximum
 
 
 def renyi_bound(log_weights: Float[Array, "K *B"], order: float | Array) -> Float[Array, "*B"]:
-    """L̂^α = 1/(1−α) log 1/K Σ_k f_k^{1−α}, 0 ≤ α < 1 (Li & Turner, 2016). α = 0 is the multi-sample bound.
+    """Return L̂^α = 1/(1−α) log 1/K Σ_k f_k^{1−α}, 0 ≤ α < 1 (Li & Turner, 2016). α = 0 is the multi-sample bound.
 
     As α → 1 it tends to the mean of log f, the ELBO's estimate.
     """
@@ -151,9 +151,9 @@ def renyi_bound(log_weights: Float[Array, "K *B"], order: float | Array) -> Floa
 
 
 def jackknife_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """K L̂_K − (K−1) mean_j L̂_{K−1} without j: log P(x) with a bias of order 1/K², not a bound. K ≥ 2.
+    """Return K L̂_K − (K−1) mean_j L̂_{K−1} without j: log P(x) with a bias of order 1/K², not a bound. K ≥ 2.
 
-    For evaluation alone. −inf where fewer than two weights are positive, since nothing is then left over without one.
+    For evaluation alone. −inf where fewer than two weights are positive, since leaving one out then leaves none.
     """
     xp = array_namespace(log_weights)
     K = log_weights.shape[0]
@@ -171,11 +171,11 @@ def ovis_signal(
     *,
     proposal_is_prior: bool = False,
 ) -> Float[Array, "K *B"]:
-    """The learning signal of OVIS with S auxiliary samples (Liévin et al., 2020), O(K S):
+    """Return the learning signal of OVIS with S auxiliary samples (Liévin et al., 2020), O(K S):
 
         signal_j = L̂ − 1/S Σ_s (log F_j^s/K − f^s/F_j^s),   F_j^s = Σ_{i≠j} f_i + f^s.
 
-    The auxiliary samples come from the same proposal and stand in for sample j in the baseline alone, an estimate of
+    The auxiliary samples come from the same proposal and replace sample j in the baseline only, an estimate of
     E[L̂ − w̃_j | h^-j]; it is unbiased for every S. With the prior as proposal log f does not contain log Q, and the
     baseline is the mean of log F_j^s/K. K ≥ 2. Where all others are zero the signal is L̂ itself.
     """
@@ -189,7 +189,7 @@ def ovis_signal(
     log_sum = _log(_sum(xp.exp(relative)))
     others = _relative_log_sum_of_others(relative)
     has_others = others > -math.inf
-    # Finite in place of −inf: those entries are not used, and −inf − (−inf) would be NaN.
+    # These entries are not used; they are finite because −inf − (−inf) would be NaN.
     others = xp.where(has_others, others, 0.0)
     auxiliary = auxiliary_log_weights - maximum
     swapped = xp.logaddexp(others[:, None], auxiliary[None])  # (K, S, *B)
@@ -206,7 +206,7 @@ def check_gamma(gamma: float) -> None:
 
 
 def asymptotic_ovis_signal(log_weights: Float[Array, "K *B"], gamma: float) -> Float[Array, "K *B"]:
-    """The learning signal of OVIS~, −log(1 − w̃_j) + γ (w̃_j + log(1 − 1/K)), 0 ≤ γ ≤ 1 (Liévin et al., 2020).
+    """Return the learning signal of OVIS~, −log(1 − w̃_j) + γ (w̃_j + log(1 − 1/K)), 0 ≤ γ ≤ 1 (Liévin et al., 2020).
 
     γ = 0 is VIMCO with f̂ = 0 (`left_out`), unbiased. With γ = 1 the whole coefficient of ∇ log Q(h^j) tends to
     w̃_j − 1/K as K grows: the wake update of RWS, centred, and not ∇L^K. K ≥ 2.
@@ -222,9 +222,9 @@ def asymptotic_ovis_signal(log_weights: Float[Array, "K *B"], gamma: float) -> F
 
 
 def rloo_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """(log f_j − mean of the others' log f) / K = (log f_j − mean log f) / (K − 1): RLOO for the ELBO. K ≥ 2.
+    """Return (log f_j − mean of the others' log f) / K = (log f_j − mean log f) / (K − 1): RLOO for the ELBO. K ≥ 2.
 
-    The ELBO is −inf where a weight may be zero: a set with such a sample teaches nothing, and its signals are 0.
+    Where a weight is zero the ELBO is −inf: nothing is learned from such a set, and its signals are 0.
     """
     xp = array_namespace(log_weights)
     others = _number_of_others(log_weights, "RLOO compares each sample with the mean of the others")
@@ -234,7 +234,7 @@ def rloo_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
 
 
 def wake_weights(log_weights: Float[Array, "K *B"], centred: bool = False) -> Float[Array, "K *B"]:
-    """w̃_j, the coefficient of ∇ log Q(h^j) in the wake update (Eq. 11); or w̃_j − 1/K, of the same mean.
+    """Return w̃_j, the coefficient of ∇ log Q(h^j) in the wake update (Eq. 11); or w̃_j − 1/K, of the same mean.
 
     1/K is a baseline: a score has mean zero, so the mean stays and the variance falls. Where all others are zero the
     baseline is left out, which keeps the mean exactly.
@@ -246,7 +246,7 @@ def wake_weights(log_weights: Float[Array, "K *B"], centred: bool = False) -> Fl
 
 
 def check_partition(partition: Sequence[float]) -> None:
-    """Refuse what is no partition of [0, 1]: its left ends must rise strictly from 0 and stay below 1."""
+    """Refuse points that are not a partition of [0, 1]: left ends that rise strictly from 0 and stay below 1."""
     points = tuple(partition)
     if not points:
         raise UsageError("The partition of the thermodynamic objective is empty: give its points, such as (0, 0.05).")
@@ -259,7 +259,7 @@ def check_partition(partition: Sequence[float]) -> None:
 
 
 def log_spaced_partition(num_points: int, smallest: float) -> tuple[float, ...]:
-    """0, then `num_points` − 1 points that rise by equal factors from `smallest`; the next would be 1."""
+    """Return 0, then `num_points` − 1 points that rise by equal factors from `smallest`; the next would be 1."""
     if num_points < 1 or not 0 < smallest < 1:
         raise UsageError(
             "A log-spaced partition needs one or more points, and a smallest one between 0 and 1; got "
@@ -269,7 +269,7 @@ def log_spaced_partition(num_points: int, smallest: float) -> tuple[float, ...]:
 
 
 def moment_partition(log_weights: Float[Array, "K *B"], num_points: int) -> Float[Array, "P"]:
-    """Points β_i at which E_{π_β} log f has risen by i/P of the way from β = 0 to 1 (Brekelmans et al., 2020).
+    """Return points β_i at which E_{π_β} log f has risen by i/P of the way from β = 0 to 1 (Brekelmans et al., 2020).
 
     The expectations are self-normalised and averaged over the examples; samples of weight zero take no part. To
     24 binary digits.
@@ -299,9 +299,10 @@ def moment_partition(log_weights: Float[Array, "K *B"], num_points: int) -> Floa
 
 
 def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array) -> Float[Array, "*B"]:
-    """The left Riemann sum Σ_i (β_{i+1} − β_i) E_{π_{β_i}} log f of log P(x) = ∫ E_{π_β} log f dβ, from K samples.
+    """Return the left Riemann sum Σ_i (β_{i+1} − β_i) E_{π_{β_i}} log f of log P(x) = ∫ E_{π_β} log f dβ.
 
-    π_β ∝ P(x, h)^β Q(h | x)^{1−β}. −inf where a weight is zero, since the first term is the ELBO's estimate.
+    It is estimated from K samples; π_β ∝ P(x, h)^β Q(h | x)^{1−β}. It is −inf where a weight is zero, since the first
+    term is the ELBO's estimate.
     """
     xp = array_namespace(log_weights)
     total = _finite_maximum(log_weights)
@@ -311,7 +312,7 @@ def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[f
 
 
 class ThermodynamicCoefficients(NamedTuple):
-    """What multiplies ∇ log P(x, h^j) and ∇ log Q(h^j | x) in the gradient of the thermodynamic objective."""
+    """The coefficients of ∇ log P(x, h^j) and ∇ log Q(h^j | x) in the gradient of the thermodynamic objective."""
 
     of_joint: Array  # (K, *B)
     of_proposal: Array  # (K, *B)
@@ -320,14 +321,15 @@ class ThermodynamicCoefficients(NamedTuple):
 def thermodynamic_coefficients(
     log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array, *, centred: bool = True
 ) -> ThermodynamicCoefficients:
-    """The gradient of the thermodynamic objective (TVO; Masrani et al., 2019) from K ≥ 2 samples, O(K P).
+    """Return the gradient of the thermodynamic objective (TVO; Masrani et al., 2019) from K ≥ 2 samples, O(K P).
 
     With v = softmax(β log f) and l̄ = Σ_k v_k log f_k, each point β of the partition gives
 
         ∇ E_{π_β} log f ≈ Σ_k v_k ∇ log f_k + K/(K−1) Σ_k v_k (log f_k − l̄) (β ∇ log P_k + (1−β) ∇ log Q_k).
 
-    It is self-normalised: biased by O(1/K), but for β = 0, which is RLOO on the ELBO. `centred` takes 1/K off the v_k
-    that multiplies −∇ log Q_k: a score has mean zero, so the mean stays. Leave it out where the prior is the proposal.
+    It is self-normalised: biased by O(1/K), except at β = 0, which is RLOO on the ELBO. `centred` subtracts 1/K from
+    the v_k that multiplies −∇ log Q_k: a score has mean zero, so the mean stays. Leave it out where the prior is the
+    proposal.
     """
     xp = array_namespace(log_weights)
     K = 1 + _number_of_others(log_weights, "The thermodynamic objective needs a covariance over samples")
@@ -335,7 +337,7 @@ def thermodynamic_coefficients(
     of_joint, of_proposal = xp.zeros_like(log_weights), xp.zeros_like(log_weights)
     for beta, step, weights, relative in _thermodynamic_terms(log_weights, partition):
         covariance = K / (K - 1) * weights * (relative - xp.sum(weights * relative, axis=0))
-        # No weights at all: the ELBO of a set with an impossible sample, from which nothing is learned.
+        # All weights are 0 where a sample is impossible: the ELBO is −inf, and nothing is learned from the set.
         has_weights = _sum(weights) > 0
         of_joint = of_joint + step * (weights + beta * covariance)
         of_proposal = of_proposal + xp.where(has_weights, step * ((1 - beta) * covariance - weights + baseline), 0.0)
@@ -363,7 +365,7 @@ def _thermodynamic_terms(log_weights: Float[Array, "K *B"], partition: Sequence[
 def _number_of_others(
     log_weights: Float[Array, "K *B"], why: str = "VIMCO compares each sample with a mean of the others"
 ) -> int:
-    """K − 1, which a mean of the others divides by; refuse K = 1, and say why."""
+    """Return K − 1, the number that a mean of the others divides by; refuse K = 1."""
     K = log_weights.shape[0]
     if K < 2:
         raise UsageError(f"{why}, so it needs K >= 2; got K = {K}. Use NVIL, or VIMCO with a learned f(x), for K = 1.")
@@ -371,27 +373,27 @@ def _number_of_others(
 
 
 def _has_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """1 where a weight other than that of sample j is positive, else 0."""
+    """Return 1 where a weight other than that of sample j is positive, else 0."""
     xp = array_namespace(log_weights)
     is_positive = xp.astype(log_weights > -math.inf, log_weights.dtype)
     return xp.astype(_sum(is_positive) - is_positive > 0, log_weights.dtype)
 
 
 def _finite_maximum(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """The largest log-weight, or 0 where all are −inf, so that subtracting it is always safe."""
+    """Return the largest log-weight, or 0 where all are −inf, so that subtracting it is always safe."""
     xp = array_namespace(log_weights)
     maximum = xp.max(log_weights, axis=0)
     return xp.where(maximum > -math.inf, maximum, 0.0)
 
 
 def _log(values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The logarithm, with log 0 = −inf and no warning about it."""
+    """Return the logarithm, with log 0 = −inf and without a warning."""
     xp = array_namespace(values)
     return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1.0)), -math.inf)
 
 
 def _sum(terms: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """Σ_k t_k, in halves: float32 loses a digit when thousands of rows are added one after the other."""
+    """Return Σ_k t_k, summed in halves: float32 loses a digit when thousands of rows are added one by one."""
     K = terms.shape[0]
     if K <= 1024:
         return array_namespace(terms).sum(terms, axis=0)
@@ -399,14 +401,14 @@ def _sum(terms: Float[Array, "K *B"]) -> Float[Array, "*B"]:
 
 
 def _log_sum(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
-    """log Σ_k f_k."""
+    """Return log Σ_k f_k."""
     xp = array_namespace(log_weights)
     maximum = _finite_maximum(log_weights)
     return maximum + _log(_sum(xp.exp(log_weights - maximum)))
 
 
 def _is_largest(values: Float[Array, "K *B"]) -> Any:
-    """A mask that marks exactly one largest value along axis 0."""
+    """Return a mask that marks exactly one largest value along axis 0."""
     xp = array_namespace(values)
     K = values.shape[0]
     numbers = xp.reshape(xp.arange(K, device=device(values)), (K,) + (1,) * (values.ndim - 1))
@@ -414,10 +416,10 @@ def _is_largest(values: Float[Array, "K *B"]) -> Any:
 
 
 def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """Σ_{i≠j} t_i for terms t ≥ 0, without cancellation.
+    """Return Σ_{i≠j} t_i for terms t ≥ 0, without cancellation.
 
-    Subtracting t_j from the total is accurate as long as the rest is at least as large as t_j, which fails for the
-    largest term alone: there the others are summed anew.
+    Subtracting t_j from the total is accurate if the rest is at least as large as t_j. That fails only for the largest
+    term, so its others are summed again.
     """
     xp = array_namespace(terms)
     largest = _is_largest(terms)
@@ -426,16 +428,16 @@ def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
 
 
 def _log_sum_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log Σ_{i≠j} f_i."""
+    """Return log Σ_{i≠j} f_i."""
     maximum = _finite_maximum(log_weights)
     return maximum + _relative_log_sum_of_others(log_weights - maximum)
 
 
 def _relative_log_sum_of_others(relative: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """log Σ_{i≠j} f_i for weights whose largest is one, without cancellation.
+    """Return log Σ_{i≠j} f_i for weights whose largest is one, without cancellation.
 
-    As in `_sum_of_others`; but the others of the largest weight are summed on a scale of their own. That it dominates
-    is the normal case, and on its scale they would vanish.
+    As in `_sum_of_others`, but the others of the largest weight are summed on a scale of their own: the largest weight
+    usually dominates, and on its scale they would vanish.
     """
     xp = array_namespace(relative)
     largest = _is_largest(relative)

@@ -4,7 +4,7 @@
     loss = -vimco.torch.surrogate(log_joint, log_proposal).mean()
 
 Signals and estimators are those of the core, which take PyTorch tensors as they are: float32 or float64, any device,
-any shape behind the sample axis. What has parameters of its own, a learned baseline, is a `torch.nn.Module` here.
+any shape behind the sample axis. A learned baseline has parameters, so it is a `torch.nn.Module` here.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ def surrogate(
     estimator: Estimator = VIMCO(),  # noqa: B008  an immutable record without state
     **fields: Any,
 ) -> Float[Tensor, "*B"]:
-    """The function whose gradient estimates ∇L^K, per example (Eq. 10 with the default estimator): maximise its mean.
+    """Return the surrogate, whose gradient estimates ∇L^K per example (Eq. 10 by default): maximise its mean.
 
     `log_joint` is log P(x, h^k) and `log_proposal` log Q(h^k | x), both of shape (K, *B); the surrogate has shape (*B).
     Gradients must flow through both log-probabilities into the parameters; draw discrete latents without a gradient.
@@ -120,9 +120,9 @@ def estimate(
     latents_attached: bool = False,
     proposal_is_prior: bool = False,
 ) -> Estimate:
-    """As `surrogate`, with all there is to log: surrogate, bound, learning signal and effective sample size.
+    """Return surrogate, bound, learning signal and effective sample size, from the arguments of `surrogate`.
 
-    What some estimators need beyond log-probabilities: `auxiliary_log_weights` (S, *B), log f of S more draws, for
+    Some estimators need more than log-probabilities: `auxiliary_log_weights` (S, *B), log f of S more draws, for
     OVIS; `latents_attached`, every latent is reparameterised, for `Pathwise`; `frozen_log_weights`, log f with
     its parameters detached, beside a `log_joint` of detached latents, for `DReG`, `STL` and `RWSDReG`.
     """
@@ -168,7 +168,7 @@ class BaselineNetwork(nn.Module):
         nn.init.zeros_(self.output.weight)
 
     def forward(self, observation: Float[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
-        """b(x) for each example."""
+        """Return b(x) for each example."""
         return self.output(torch.tanh(self.hidden(observation - self.mean)))[..., 0]
 
 
@@ -188,13 +188,13 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def observe(self, residual: Float[Tensor, "..."]) -> None:
-        """Take one more batch in, as `vimco.estimators.RunningMoments.updated` does."""
+        """Update the moments by one more batch, as `vimco.estimators.RunningMoments.updated` does."""
         for buffer, value in zip((self.mean, self.variance, self.count), moments_after(self, residual), strict=True):
             buffer.copy_(value)
 
 
 class _LearnedBaseline(nn.Module):
-    """What NVIL and the learned f(x) share: a network of the data, and running moments of what it leaves over."""
+    """The part that NVIL and the learned f(x) share: a network of the data, and running moments of its residuals."""
 
     def __init__(self, network: nn.Module | None, decay: float):
         super().__init__()
@@ -226,8 +226,8 @@ class NVIL(_LearnedBaseline):
     and Q have parameters in common.
 
     In training mode each call updates the running moments. The mean is used before it has seen the current samples,
-    since a baseline that had seen them would be a bias. Call it once under `torch.no_grad()` before training, for else
-    the first signals are as large as the bound.
+    since a baseline that had seen them would add a bias. Call it once under `torch.no_grad()` before training;
+    otherwise the first signals are as large as the bound.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class LearnedVIMCO(_LearnedBaseline):
         *,
         log_score: Tensor | None = None,
     ) -> Estimate:
-        """The estimate; `observation` is needed with a network."""
+        """Return the estimate; `observation` is needed with a network."""
         samples = _samples(log_joint, log_proposal, log_score)
         estimate = learned_estimate(samples, self._prediction(observation, samples.log_weights), self.moments)
         if self.training:
