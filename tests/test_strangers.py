@@ -51,7 +51,7 @@ def secret(tmp_path):
 def test_a_lock_that_is_a_link(path, secret):
     """Opened for writing, it would have emptied the file that it points to."""
     (path / ".lock").symlink_to(secret)
-    with pytest.raises(UsageError, match="cannot be written to"), store.held_for_training(path):
+    with pytest.raises(UsageError, match="cannot be written to"), store.lock_for_training(path):
         pass
     assert secret.read_text() == "{}"
 

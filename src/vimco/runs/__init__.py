@@ -1,4 +1,4 @@
-"""A run directory: its configuration, its files, the session that trains in it, who is told, and its pictures."""
+"""A run directory: its configuration, its files, the session that trains in it, its observers and its pictures."""
 
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run, load

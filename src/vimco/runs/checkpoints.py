@@ -1,4 +1,4 @@
-"""Checkpoints: the latest state of a run, the one before it, and the way back to it."""
+"""Checkpoints: the latest state of a run, and the previous one as a fallback."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -27,7 +27,7 @@ _LATER_KINDS = {
 
 @dataclass
 class Progress:
-    """What the host keeps of a run, beside the state on the device."""
+    """The state of a run on the host; the rest is on the device."""
 
     seconds: float = 0.0  # of training, over all sessions
     best: dict[str, Any] | None = None  # update and validation bound of the best model
@@ -38,17 +38,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint, as it was read."""
+    """An undamaged checkpoint, as read from its file."""
 
     arrays: dict[str, np.ndarray]
     update: int
     progress: Progress
     facts: dict[str, Any]
-    fallback: str | None = None  # where this is the previous checkpoint: why not the latest
+    fallback: str | None = None  # for the previous checkpoint: why the latest is not used
 
 
 def facts_of_run(config: RunConfig, checksum: str) -> dict[str, Any]:
-    """Return what tells the files of one run from those of another: all that decides its parameters."""
+    """Return the facts that identify the files of a run: everything that determines its parameters."""
     return {"identity": json.loads(json.dumps(config.identity)), "checksum": checksum}
 
 
@@ -65,17 +65,17 @@ def refuse_another_run(facts: dict[str, Any], config: RunConfig, checksum: str, 
 
 
 def write_checkpoint(path: Path, state: Any, update: int, progress: Progress, facts: dict[str, Any]) -> None:
-    """Write the latest checkpoint, and keep the one before it."""
+    """Write the latest checkpoint, and keep the previous one."""
     write_tree(path / CHECKPOINT, state, {**facts, "update": update, **asdict(progress)}, previous=path / PREVIOUS)
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Return whether a run got as far as its first checkpoint."""
+    """Return whether a run has a checkpoint."""
     return (path / CHECKPOINT).exists() or (path / PREVIOUS).exists()
 
 
 def latest_checkpoint(path: Path) -> Checkpoint:
-    """Return the latest whole checkpoint."""
+    """Return the latest undamaged checkpoint."""
     try:
         return _read(path / CHECKPOINT)
     except UsageError as error:
@@ -104,7 +104,7 @@ def latest_update(path: Path) -> int:
 
 
 def go_back_to_previous(path: Path) -> None:
-    """Put the previous checkpoint in the place of a damaged latest one, which must not become the previous one."""
+    """Replace a damaged latest checkpoint by the previous one, so that the damaged one is not kept as previous."""
     rename_file(path / PREVIOUS, path / CHECKPOINT)
 
 

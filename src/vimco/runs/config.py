@@ -1,4 +1,4 @@
-"""The configuration of a run: everything that decides what it computes, as one typed record."""
+"""The configuration of a run: everything that determines what it computes, as one typed record."""
 
 import dataclasses
 import math
@@ -12,10 +12,10 @@ from vimco.models import MODELS
 from vimco.registry import fits, in_words, text
 
 DEFAULT_UPDATES = 100_000
-MAX_INTEGER = MAX_UPDATES = 2**31 - 1  # they are counted in 32 bits
-MAX_SEED = 2**32 - 1  # beyond it, two seeds could give the same key
+MAX_INTEGER = MAX_UPDATES = 2**31 - 1  # updates are counted in 32 bits
+MAX_SEED = 2**32 - 1  # above it, two seeds could give the same key
 BUDGET = ("updates", "epochs", "minutes")
-ARCHITECTURE = ("layers", "proposal", "symmetric", "slice_size")  # what a model family may take
+ARCHITECTURE = ("layers", "proposal", "symmetric", "slice_size")  # options that a model family may take
 CADENCE = ("log_every", "validate_every", "checkpoint_seconds", "tensorboard")
 
 
@@ -128,9 +128,9 @@ class RunConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the parameters after n updates: everything but budget and cadence.
+        """Everything that determines the parameters after n updates: all fields except budget and cadence.
 
-        The horizon of a schedule counts, so it is resolved here.
+        It includes the horizon of a schedule, which is resolved here.
         """
         record = dataclasses.asdict(self)
         if self.schedule != "constant":
@@ -143,7 +143,7 @@ class RunConfig:
         return self.schedule_updates or self.updates or DEFAULT_UPDATES
 
     def total_updates(self, updates_per_epoch: int) -> int | None:
-        """The budget in updates; None where it is one of time."""
+        """Return the budget in updates; None for a budget of time."""
         if self.minutes is not None:
             return None
         updates = self.updates or DEFAULT_UPDATES
@@ -154,13 +154,13 @@ class RunConfig:
         return updates
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON holds it; a list of options that is empty is left out."""
+        """Return the record for JSON; empty lists of options are left out."""
         record = {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self).items()}
         return {name: value for name, value in record.items() if value != []}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "RunConfig":
-        """The configuration in a JSON record. Unknown and ill-typed fields are named."""
+        """Return the configuration in a JSON record; refuse unknown and ill-typed fields by name."""
         fields = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(record) - fields)
         if unknown:

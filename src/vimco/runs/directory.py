@@ -1,16 +1,16 @@
-"""A run directory: configuration, metrics, checkpoints, summary; how they are written, and the way back from them.
+"""A run directory: configuration, metrics, checkpoints, summary; writing and reading them.
 
 =================================  =================================================================================
 config.json                        the configuration, versions, thread count, and the data set's checksum
 metrics.jsonl                      one line a log point, each with its `update`
-checkpoint.safetensors             the latest state: all that is needed to go on bit for bit
-checkpoint.previous.safetensors    the one before it, should the latest be damaged
+checkpoint.safetensors             the latest state: all that is needed to resume bit for bit
+checkpoint.previous.safetensors    the one before it, the fallback if the latest is damaged
 best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
-summary.json                       what came out, and evaluations; `stages`: those from before an extension
+summary.json                       the results and evaluations; `stages`: those from before an extension
 curves.png, samples.png            pictures
-page.html                          the model as a web page to draw on, where it was asked for
-tensorboard/                       event files, where they are asked for
+page.html                          the model as a web page to draw on, on request
+tensorboard/                       event files, on request
 =================================  =================================================================================
 """
 
@@ -38,8 +38,8 @@ from vimco.runs.store import (
     DamagedFileError,
     filled,
     fits,
+    lock_records,
     metrics_and_damage,
-    one_at_a_time,
     read_arrays,
     read_facts,
     read_json,
@@ -56,7 +56,7 @@ SUMMARY = "summary.json"
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
 
 
-EVALUATION_SEED = 0  # of the samples behind every number of a table
+EVALUATION_SEED = 0  # of the samples for every number of a table
 VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
 
 _BEST = ({"update": int, "validation_bound": float}, None)
@@ -90,21 +90,21 @@ class Run:
         return height, width
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far; a line cut off by a crash is left out."""
+        """Return the lines of metrics so far; a line cut off by a crash is left out."""
         return self._read(METRICS, metrics_and_damage)[0]
 
     @property
     def problems(self) -> list[str]:
-        """What of it could not be read, in sentences."""
+        """The parts that could not be read, a sentence each."""
         damaged = self._read(METRICS, metrics_and_damage)[1]
         return [f"{self.path / METRICS}: {damaged} damaged lines are left out."] if damaged else []
 
     def summary(self) -> dict[str, Any]:
-        """What came out; before the end of a run no more than its evaluations."""
+        """Return the results; before the end of a run only its evaluations."""
         return self._read(SUMMARY, _summary)
 
     def _read(self, name: str, reader: Callable[[Path], T]) -> T:
-        """The content of a file, read again only where the file has changed."""
+        """Return the content of a file, read again only where the file has changed."""
         path = self.path / name
         stamp = (file.st_mtime_ns, file.st_size, file.st_ino) if (file := _status(path)) else None
         if name not in self._known or self._known[name][0] != stamp:
@@ -113,16 +113,16 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """The number of updates done, as far as they are on record."""
+        """The number of updates done, as far as recorded."""
         return max([self.summary().get("updates", 0), *(line["update"] for line in self.metrics()[-1:])])
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has come to the end of its budget, and is not being extended."""
+        """Whether it has reached the end of its budget, and is not being extended."""
         return self.summary().get("updates", -1) >= self.updates
 
     def best(self, weights: Weights = "best") -> tuple[int, float] | None:
-        """Update and value of its best validation bound."""
+        """Return update and value of its best validation bound."""
         points = [(bound, -update) for update, bound in self.curve(VALIDATION[weights])]
         if points:
             bound, update = max(points)
@@ -131,25 +131,25 @@ class Run:
         return (best["update"], best["validation_bound"]) if best else None
 
     def curve(self, name: str) -> list[tuple[int, float]]:
-        """Update and value of a metric, where it was measured."""
+        """Return update and value of a metric, where it was measured."""
         return [(line["update"], line[name]) for line in self.metrics() if line.get(name) is not None]
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """Everything that was measured; what was not a finite number is NaN."""
+        """All recorded evaluations; values that are not finite are NaN."""
         return _readable(self.summary().get("evaluations", []))
 
     @property
     def stages(self) -> dict[int, list[dict[str, Any]]]:
-        """What was measured before it was extended, by the number of updates it then had."""
+        """The evaluations from before each extension, by the number of updates at that time."""
         return {stage["updates"]: _readable(stage["evaluations"]) for stage in self.summary().get("stages", [])}
 
     def evaluation(
         self, num_samples: int, weights: Weights = "best", updates: int | None = None
     ) -> dict[str, Any] | None:
-        """Its recorded evaluation on the test split, if there is one: of its best parameters, or after `updates`.
+        """Return its recorded evaluation on the test split, of its best parameters or after `updates`, or None.
 
-        A run that is extended may find better parameters: an evaluation of the earlier ones is none of these.
+        An extended run may find better parameters; an evaluation of the earlier ones then does not count.
         """
         wanted: dict[str, Any] = {
             "split": "test",
@@ -167,11 +167,11 @@ class Run:
         return None
 
     def model(self, weights: Weights = "best") -> Any:
-        """The model with its best, latest, or best averaged parameters."""
+        """Return the model with its best, latest, or best averaged parameters."""
         return self.model_and_update(weights)[0]
 
     def model_and_update(self, weights: Weights = "best") -> tuple[Any, int]:
-        """The model with these parameters, and the update after which they were kept, from one read of one file."""
+        """Return the model with these parameters, and the update after which they were kept, reading the file once."""
         with precision(self.config):
             if weights == "latest":
                 checkpoint = latest_checkpoint(self.path)
@@ -196,7 +196,7 @@ class Run:
             return model, update_in(facts, path)
 
     def update_of(self, weights: Weights) -> int:
-        """The update after which these parameters were kept."""
+        """Return the update after which these parameters were kept."""
         if weights == "latest":
             return latest_update(self.path)
         path = self.path / BEST[weights]
@@ -204,11 +204,11 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What stands in each of its weights files, to tell them from those of another run."""
+        """The facts in each of its weights files, which identify the run."""
         return facts_of_run(self.config, self.data["checksum"])
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
-        """The data set that the run was trained on, checked to be the same. `progress` is told about a download."""
+        """Return the data set that the run was trained on, checked to be the same; `progress` reports a download."""
         dataset = load_dataset(self.config.data, binarize=self.config.binarize, progress=progress)
         if dataset.checksum != self.data["checksum"]:
             raise UsageError(
@@ -226,7 +226,7 @@ class Run:
         seed: int = 0,
         progress: Any = None,
     ) -> Evaluation:
-        """The K-sample bound of every example of a split, with samples from the proposal it was trained with."""
+        """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with."""
         model, update = self.model_and_update(weights)
         with precision(self.config):
             examples = Experiment(self.config, self.dataset()).examples(split)
@@ -234,12 +234,12 @@ class Run:
             return evaluation._replace(update=update)
 
     def record_outcome(self, outcome: dict[str, Any]) -> None:
-        """Keeps what came out in `summary.json`, with the evaluations that are there already.
+        """Write the results to `summary.json`, and keep the evaluations that are already there.
 
-        Those from before an extension become a stage of their own. What was evaluated while the extension was under
-        way belongs to no stage: its parameters are of a later update than the stage's last.
+        Those from before an extension become a stage of their own. Evaluations made during the extension belong to no
+        stage: their parameters are of a later update than the stage's last.
         """
-        with one_at_a_time(self.path):
+        with lock_records(self.path):
             before = _summary(self.path / SUMMARY)
             stages, evaluations = before.get("stages", []), before.get("evaluations", [])
             if before.get("updates") == outcome["updates"] and evaluations:
@@ -249,18 +249,18 @@ class Run:
             write_json(self.path / SUMMARY, {**outcome, "stages": stages} if stages else outcome)
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
-        """Keeps an evaluation in `summary.json`, in place of an earlier one of the same kind."""
+        """Write an evaluation to `summary.json`; it replaces an earlier one of the same kind."""
         which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
         record = {**which, **evaluation.to_json()}
         kind = ("split", "weights", "seed", "num_samples")
-        with one_at_a_time(self.path):
+        with lock_records(self.path):
             summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
 
 
 def load(path: str | Path) -> Run:
-    """The run in a directory."""
+    """Return the run in a directory."""
     path = Path(path)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} holds no run: there is no {CONFIG} in it.")
@@ -302,7 +302,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def new_directory(config: RunConfig) -> Path:
-    """A directory under `runs/` that says what is in it, with a number if there is one of that name."""
+    """Return a new directory name under `runs/` that describes the run, with a number if the name is taken."""
     estimator = "-".join((config.estimator, *config.estimator_options))
     task = "-".join((config.task, *config.task_options))
     stem = f"{Path(config.data).stem}-{task}-{estimator}-K{config.num_samples}-seed{config.seed}"
@@ -311,7 +311,7 @@ def new_directory(config: RunConfig) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory for a new run. One that holds anything is refused."""
+    """Make a directory for a new run; refuse one that is not empty."""
     refuse_occupied(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -321,7 +321,7 @@ def make_directory(path: Path) -> None:
 
 def create(path: Path, config: RunConfig, dataset: Dataset) -> Run:
     """Begin a new run in a directory that this process holds."""
-    refuse_occupied(path)  # another process may have been quicker
+    refuse_occupied(path)  # another process may have written in the meantime
     data = {
         "name": dataset.name,
         "checksum": dataset.checksum,
@@ -334,7 +334,7 @@ def create(path: Path, config: RunConfig, dataset: Dataset) -> Run:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Refuses a place for a new run that holds another one, or anything else."""
+    """Refuse a directory for a new run that holds another run, or anything else."""
     if (path / CONFIG).exists():
         raise UsageError(
             f"{path} holds another run. Go on with it by `vimco train --resume {path}`, or choose another --output."
@@ -344,25 +344,25 @@ def refuse_occupied(path: Path) -> None:
 
 
 def _is_leftover(name: str) -> bool:
-    """Whether a process that was killed before it could write its configuration may have left this."""
+    """Return whether this may be left from a process that was killed before it wrote its configuration."""
     return name == ".lock" or (name.startswith(".") and name.endswith(".part"))
 
 
 def write_config(run: Run) -> None:
-    """Writes `config.json`."""
+    """Write `config.json`."""
     record = {"config": run.config.to_json(), "environment": run.environment, "data": run.data}
     write_json(run.path / CONFIG, record)
 
 
 def environment() -> dict[str, Any]:
-    """What, beside the configuration, decides the last bits of a result."""
+    """Return everything except the configuration that determines the last bits of a result."""
     packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **versions, "cpu": _cpu(), "threads": _threads()}
 
 
 def differences(run: Run) -> list[str]:
-    """Where this machine differs from the run's in what decides the last bits."""
+    """Return the differences between this machine and the run's that may change the last bits."""
     now = environment()
     return [
         f"{name} {run.environment.get(name)} then, {now[name]} now"
@@ -372,7 +372,7 @@ def differences(run: Run) -> list[str]:
 
 
 def update_in(facts: dict[str, Any], path: Path) -> int:
-    """The update in the facts of a weights file."""
+    """Return the update in the facts of a weights file."""
     if not fits(facts.get("update"), int):
         raise DamagedFileError(f"{path} is damaged: it does not say of which update it is.")
     return facts["update"]

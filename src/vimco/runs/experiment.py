@@ -26,7 +26,7 @@ Split = Literal["train", "validation", "test"]
 
 
 class Purpose(enum.IntEnum):
-    """What randomness is for. Each purpose has a key of its own, made from the seed; numbers are never reused."""
+    """A purpose of randomness. Each has its own key, made from the seed; numbers are never reused."""
 
     INITIALISATION = 0
     ORDER = 1
@@ -39,7 +39,7 @@ class Purpose(enum.IntEnum):
 
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
-    """The key of a purpose: a function of the seed alone, so there is no generator state to save."""
+    """Return the key of a purpose: a function of the seed alone, so there is no generator state to save."""
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"The seed must be from 0 to {MAX_SEED}; got {seed}.")
     return jax.random.fold_in(jax.random.key(seed), int(purpose))
@@ -61,7 +61,7 @@ class Experiment:
         self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
 
     def examples(self, split: Split) -> Examples:
-        """A split on the device, as the task divides it into observation and context."""
+        """Return a split on the device, as the task divides it into observation and context."""
         divided = MODELS[self.config.task].divide(self.dataset.splits[split], self.dataset.image_shape)
         context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
         return Examples(observation, context)
@@ -84,17 +84,17 @@ class Experiment:
         )
 
     def model(self) -> Model:
-        """The model before training."""
+        """Return the model before training."""
         return untrained_model(self.config, self.dataset.training_mean, self.dataset.image_shape)
 
     def estimator(self) -> Estimator:
-        """The estimator before training. A baseline sees context and observation: together, the whole image."""
+        """Return the estimator before training. A baseline sees context and observation: together, the whole image."""
         key = jax.random.fold_in(key_for(Purpose.INITIALISATION, self.config.seed), 1)
         mean = jnp.asarray(self.dataset.training_mean, jnp.result_type(float))
         return named_estimator(self.config.estimator, key, mean, self.config.estimator_options)
 
     def initial_state(self, model: Model | None = None) -> TrainingState:
-        """The state before the first update; `model` takes the place of the untrained one."""
+        """Return the state before the first update; `model` replaces the untrained one."""
         return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
 
 
@@ -110,17 +110,17 @@ def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int,
         **{name: getattr(config, name) for name in ARCHITECTURE},
     }
     taken = {name: facts[name] for name in family.parameters}
-    return _compiled(family.build, **taken, **family.arguments(config.task_options))
+    return _build_compiled(family.build, **taken, **family.arguments(config.task_options))
 
 
 @eqx.filter_jit
-def _compiled(build: Callable[..., Any], **arguments: Any) -> Any:
-    """Build in one compilation in place of one for each operation."""
+def _build_compiled(build: Callable[..., Any], **arguments: Any) -> Any:
+    """Return the result of a function that is compiled as a whole, which is faster than operation by operation."""
     return build(**arguments)
 
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:
-    """Adam with the configured learning rate, schedule and clipping."""
+    """Return Adam with the configured learning rate, schedule and clipping."""
     horizon = config.horizon if config.schedule != "constant" else 1  # one optimizer for every budget
     return adam_with_schedule(
         config.learning_rate, config.schedule, horizon, config.warmup_updates, config.clip, config.adam_epsilon
@@ -128,5 +128,5 @@ def optimizer(config: RunConfig) -> optax.GradientTransformation:
 
 
 def precision(config: RunConfig) -> AbstractContextManager:
-    """The context in which a run's arithmetic happens."""
+    """Return the context manager that sets the precision of a run's arithmetic."""
     return jax.enable_x64(config.precision == "float64")

@@ -1,4 +1,4 @@
-"""Every drawing, in one style. Figures come back as bytes of a file; nothing here writes."""
+"""All figures, in one style. They are returned as the bytes of a file; nothing here writes."""
 
 import io
 import warnings
@@ -20,17 +20,17 @@ STYLE: Any = {
     "lines.linewidth": 1.4,
     "text.parse_math": False,  # a name may hold a dollar
     "svg.fonttype": "none",
-    "svg.hashsalt": "vimco",  # names inside the file, else made by chance
+    "svg.hashsalt": "vimco",  # identifiers inside the file would otherwise be random
 }
 
-# Okabe & Ito's palette: told apart by colour-blind eyes too.
+# Okabe & Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 COLOUR_OF_K = {1: COLOURS[6], 2: COLOURS[0], 5: COLOURS[1], 10: COLOURS[2], 20: COLOURS[2], 50: COLOURS[3]}
 
 
 class Curve(NamedTuple):
-    """One line of a panel. Lines of a group stand together in the legend; those with one label are shown there once."""
+    """One line of a panel. The legend shows the lines of a group together, and lines with the same label once."""
 
     label: str
     group: str
@@ -40,18 +40,18 @@ class Curve(NamedTuple):
 
 
 def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
-    """The figure as the content of a file."""
+    """Return the figure as the content of a file."""
     buffer = io.BytesIO()
     # No date in the file: the same figure gives the same bytes.
     metadata = {"Date": None} if kind == "svg" else {}
     with _style(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name may hold what the font does not
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name may contain characters that the font lacks
         figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
     return buffer.getvalue()
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
-    """Bound, learning signal and effective sample size of one run against updates."""
+    """Return bound, learning signal and effective sample size of one run against updates."""
     with _style():
         figure = Figure(figsize=(9.5, 2.9), layout="constrained")
         bound, signal, effective = figure.subplots(1, 3)
@@ -74,7 +74,7 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 
 def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarithmic: bool = False) -> Figure:
-    """Panels side by side, by their titles, each with curves against updates and a legend below.
+    """Return panels side by side, by their titles, each with curves against updates and a legend below.
 
     Bounds share an axis that leaves the steep first steps out of view.
     """
@@ -90,7 +90,7 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
                     color=curve.colour,
                     label=curve.label,
                     linestyle=curve.line,
-                    marker="." if len(curve.points) < 5 else "",  # too short for a line to be seen
+                    marker="." if len(curve.points) < 5 else "",  # a short line would be invisible
                 )
             if curves:
                 _legend(axes, curves)
@@ -110,7 +110,7 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
 
 
 def image_grid(rows: Mapping[str, np.ndarray], image_shape: tuple[int, int]) -> Figure:
-    """Rows of images (each (number, D), values from 0 to 1) under one another, with their titles at the left."""
+    """Return rows of images (each (number, D), values from 0 to 1) under one another, with their titles at the left."""
     height, width = image_shape
     columns = max(len(images) for images in rows.values())
     unit = 0.55
@@ -132,12 +132,12 @@ def _line(
 ) -> None:
     points = [(line["update"], line[name]) for line in metrics if line.get(name) is not None]
     if points:
-        marker = marker or ("." if len(points) == 1 else "")  # a line of one point would not be seen
+        marker = marker or ("." if len(points) == 1 else "")  # a line of one point would be invisible
         axes.plot(*zip(*points, strict=True), label=label, color=colour, marker=marker, markersize=4)
 
 
 def _show_the_end(axes: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Leaves the steep first steps out of view, so that the differences that count can be seen."""
+    """Hide the steep first steps, so that the later differences are visible."""
     names = ("train_bound", "validation_bound", "average_validation_bound")
     values = [line[name] for line in metrics for name in names if line.get(name) is not None]
     if len(values) > 20:
@@ -158,7 +158,7 @@ def _count_updates(axes: Any) -> None:
 
 
 def _legend(axes: Any, curves: Sequence[Curve]) -> None:
-    """Below the panel, where it hides no curve; a column for each group."""
+    """Draw the legend below the panel, where it hides no curve, with a column for each group."""
     lines = {line.get_label(): line for line in axes.lines}
     columns = [list(dict.fromkeys(c.label for c in group)) for _, group in groupby(curves, lambda c: c.group)]
     longest = max(map(len, columns))
@@ -175,7 +175,7 @@ def _legend(axes: Any, curves: Sequence[Curve]) -> None:
 
 
 def _range_of_bounds(curves: Sequence[Curve]) -> tuple[float, float]:
-    """From where the slowest curve is after an eighth of its course to a little above the best."""
+    """Return the range from the slowest curve after an eighth of its updates to a little above the best."""
     low = min(curve.points[len(curve.points) // 8][1] for curve in curves)
     high = max(value for curve in curves for _, value in curve.points)
     margin = 0.05 * (high - low) or 1.0

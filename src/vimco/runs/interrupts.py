@@ -1,4 +1,4 @@
-"""Signals from the system, collected until the program has time for them."""
+"""Signals from the system, collected until the program can handle them."""
 
 import contextlib
 import signal
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-TOGETHER_SECONDS = 0.1  # signals that arrive within this time are one request: some managers of jobs send two
+TOGETHER_SECONDS = 0.1  # signals within this time are one request: some job managers send two
 
 
 class Signals(list[int]):
@@ -16,18 +16,18 @@ class Signals(list[int]):
         super().__init__()
         self.first_at = 0.0
         self.before = {name: signal.getsignal(name) or signal.SIG_DFL for name in (signal.SIGINT, signal.SIGTERM)}
-        # A signal that is ignored stays so: a shell ignores SIGINT for its background jobs.
+        # An ignored signal stays ignored: a shell ignores SIGINT for its background jobs.
         self.caught = [name for name, handler in self.before.items() if handler != signal.SIG_IGN]
         if threading.current_thread() is not threading.main_thread():
-            self.caught = []  # whoever runs in the main thread handles signals
+            self.caught = []  # only the main thread can handle signals
 
     def collect(self) -> None:
-        """Collect the first signal; those after it act as they did before."""
+        """Collect the first signal; later ones act as before."""
         for name in self.caught:
             signal.signal(name, self._receive)
 
     def restore(self) -> None:
-        """Let signals act as they did before."""
+        """Restore the previous handlers."""
         for name in self.caught:
             signal.signal(name, self.before[name])
 
@@ -41,9 +41,9 @@ class Signals(list[int]):
 
     @contextlib.contextmanager
     def ending_at_once(self) -> Iterator[None]:
-        """Let SIGTERM end the process at once, even while it compiles: for times when there is nothing to save.
+        """Let SIGTERM end the process at once, even during compilation. Use it while there is nothing to save.
 
-        A Python handler would wait for the compiler. A program that has a handler of its own keeps it.
+        A Python handler would wait for the compiler. A program with a handler of its own keeps it.
         """
         is_ours = signal.SIGTERM in self.caught and not self and self.before[signal.SIGTERM] == signal.SIG_DFL
         if is_ours:
@@ -57,7 +57,7 @@ class Signals(list[int]):
 
 @contextlib.contextmanager
 def collected_signals() -> Iterator[Signals]:
-    """Collect the first SIGINT or SIGTERM; the next one acts at once, as it would have without us."""
+    """Collect the first SIGINT or SIGTERM; the next one acts at once, as usual."""
     signals = Signals()
     try:
         signals.collect()

@@ -1,4 +1,4 @@
-"""Observers: who is told about a run as it goes."""
+"""Observers: callbacks for the events of a run."""
 
 import warnings
 from typing import Any
@@ -8,29 +8,29 @@ from vimco.runs.experiment import Experiment
 
 
 class Observer:
-    """Told about a run as it goes; does nothing by itself but pass warnings on.
+    """Callbacks for the events of a run; by default they do nothing, except that warnings are issued.
 
     The terminal, the event files of TensorBoard and the pictures at the end are observers.
     """
 
     def downloaded(self, name: str, done: int, total: int) -> None:
-        """So many bytes of a file of the data set have come, of how many."""
+        """Handle the progress of a download: bytes received, and bytes in all."""
 
     def started(self, run: Run, update: int, total: int | None) -> None:
-        """Training goes on from `update`; `total` is None where the budget is one of time."""
+        """Handle the start of training at `update`; `total` is None for a budget of time."""
 
     def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
-        """A compiled call has ended; `seconds` of training so far, and the latest line of metrics."""
+        """Handle the end of a compiled call: `seconds` of training so far, and the latest line of metrics."""
 
     def logged(self, line: dict[str, Any]) -> None:
-        """A line of metrics has been written."""
+        """Handle a new line of metrics."""
 
     def finished(self, run: Run, experiment: Experiment, model: Any) -> None:
-        """The run has come to the end of its budget; `model` is the best by validation."""
+        """Handle the end of the budget; `model` is the best by validation."""
 
     def ended(self) -> None:
-        """The session is over, however it ended: time to close files."""
+        """Handle the end of the session, after success or failure: close files."""
 
     def warned(self, message: str) -> None:
-        """Something that a person should know."""
+        """Handle a warning."""
         warnings.warn(message, stacklevel=2)

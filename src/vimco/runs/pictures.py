@@ -1,4 +1,4 @@
-"""The pictures of a run: its curves, and what its model has learned."""
+"""The pictures of a run: its curves, and samples of its model."""
 
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,18 @@ from vimco.runs.observer import Observer
 
 
 class Pictures(Observer):
-    """Draws the pictures of a run at its end."""
+    """An observer that draws the pictures of a run at its end."""
 
     def finished(self, run: Run, experiment: Experiment, model: Any) -> None:
-        """Write `curves.png` and `samples.png`, with the data and the model that are in memory."""
+        """Write `curves.png` and `samples.png`, from the data and the model in memory."""
         draw_curves(run)
         if MODELS[run.config.task].pictures is not None:
             draw_samples(run, experiment=experiment, model=model)
 
 
 def draw_curves(run: Run) -> Path:
-    """Writes `curves.png` into the run directory."""
-    from vimco.runs import figures  # matplotlib is slow to import, and seldom needed
+    """Write `curves.png` into the run directory."""
+    from vimco.runs import figures  # matplotlib is slow to import and rarely needed
 
     config = run.config
     estimator = " ".join((config.estimator, *config.estimator_options))
@@ -44,9 +44,9 @@ def draw_samples(
     experiment: Experiment | None = None,
     model: Any = None,
 ) -> Path:
-    """Write a picture of test images and what the model makes of them: `samples.png`, if no name is given.
+    """Write a picture of test images and the model's samples: `samples.png`, if no name is given.
 
-    `experiment` and `model` are those of the run, where they are in memory already.
+    `experiment` and `model` are those of the run, if they are already in memory.
     """
     from vimco.runs import figures
 

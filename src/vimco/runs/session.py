@@ -23,17 +23,17 @@ from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.interrupts import Signals, collected_signals
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
-from vimco.runs.store import Hold, filled, read_arrays, write_tree
+from vimco.runs.store import Lock, filled, read_arrays, write_tree
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import updated
 
-SECONDS_PER_CALL = 1.0  # the host looks at metrics, signals and the clock between two compiled calls
+SECONDS_PER_CALL = 1.0  # the host handles metrics, signals and the clock between two compiled calls
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """Training was asked to stop, and has saved its state."""
+    """A signal stopped training, after its state was saved."""
 
     def __init__(self, signal_number: int, run: Run, update: int):
         super().__init__(f"Stopped at update {update:,}; nothing is lost.")
@@ -44,7 +44,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 def train(config: RunConfig, output: str | Path | None = None, observer: Observer | None = None) -> Run:
     """Train a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
 
-    Every mistake in the configuration is found before anything is written.
+    Mistakes in the configuration are refused before anything is written.
     """
     observer = observer or Observer()
     path = directory.new_directory(config) if output is None else Path(output)
@@ -56,16 +56,15 @@ def train(config: RunConfig, output: str | Path | None = None, observer: Observe
         observers = [observer, *_own_observers(config)]
         model = _starting_model(experiment)
         directory.make_directory(path)
-        with store.held_for_training(path) as hold:
+        with store.lock_for_training(path) as lock:
             run = directory.create(path, config, dataset)
-            return _Session(run, hold, experiment, experiment.initial_state(model), Progress(), observers).run_to_end()
+            return _Session(run, lock, experiment, experiment.initial_state(model), Progress(), observers).run_to_end()
 
 
 def resume(path: str | Path, observer: Observer | None = None, **budget: int | float | None) -> Run:
-    """Resume a run from its latest checkpoint, to the end of its budget, or of a new `updates=`, `epochs=` or
-    `minutes=`, which count from the run's beginning.
+    """Resume a run from its latest checkpoint, to the end of its budget or of new `updates=`, `epochs=` or `minutes=`.
 
-    It then ends with the same parameters, bit for bit, as a run that was never interrupted.
+    Budgets count from the run's beginning. The run ends with the same parameters, bit for bit, as without interruption.
     """
     observer = observer or Observer()
     run = directory.load(path)
@@ -75,7 +74,7 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
         horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
         changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
         run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
-    with precision(run.config), store.held_for_training(run.path) as hold:
+    with precision(run.config), store.lock_for_training(run.path) as lock:
         different = directory.differences(run)
         if different:
             observer.warned(
@@ -92,11 +91,11 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
                 )
             template = eqx.filter_eval_shape(experiment.initial_state)
             state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
-            session = _Session(run, hold, experiment, state, checkpoint.progress, observers)
+            session = _Session(run, lock, experiment, state, checkpoint.progress, observers)
             session.check(checkpoint, is_extended=bool(given))
         else:  # stopped before its first checkpoint
             checkpoint, state = None, experiment.initial_state(_starting_model(experiment))
-            session = _Session(run, hold, experiment, state, Progress(), observers)
+            session = _Session(run, lock, experiment, state, Progress(), observers)
         session.repair(checkpoint)
         if given:
             directory.write_config(run)
@@ -108,18 +107,18 @@ def _own_observers(config: RunConfig) -> list[Observer]:
 
 
 class _Session:
-    """One process's part of a run."""
+    """The part of a run that one process trains."""
 
     def __init__(
         self,
         run: Run,
-        hold: Hold,
+        lock: Lock,
         experiment: Experiment,
         state: Any,
         progress: Progress,
         observers: Sequence[Observer],  # warnings go to the first
     ):
-        self.run, self.hold, self.experiment = run, hold, experiment
+        self.run, self.lock, self.experiment = run, lock, experiment
         self.state, self.progress, self.observers = state, progress, observers
         self.trainer = experiment.trainer
         self.examples: Examples = experiment.examples("train")
@@ -135,7 +134,7 @@ class _Session:
         self.has_compiled_validation = False
 
     def check(self, checkpoint: Checkpoint, *, is_extended: bool) -> None:
-        """Refuse a checkpoint of another run, and a budget that is used up already."""
+        """Refuse a checkpoint of another run, and a budget that is already used up."""
         config = self.run.config
         path = self.run.path / checkpoints.CHECKPOINT
         checkpoints.refuse_another_run(checkpoint.facts, config, self.run.data["checksum"], path)
@@ -151,7 +150,7 @@ class _Session:
             )
 
     def repair(self, checkpoint: Checkpoint | None) -> None:
-        """Bring the files of the directory to the state of the checkpoint, or of a new run."""
+        """Restore the files of the directory to the state of the checkpoint, or of a new run."""
         if checkpoint is not None and checkpoint.fallback is not None:
             self.observers[0].warned(checkpoint.fallback)
             checkpoints.go_back_to_previous(self.run.path)
@@ -166,7 +165,7 @@ class _Session:
         store.truncate_metrics(path, self.progress.logged_update)
 
     def run_to_end(self) -> Run:
-        """Train to the end of the budget, then write what came out. A signal ends it with `Interrupted`."""
+        """Train to the end of the budget, then write the results. A signal raises `Interrupted`."""
         config = self.run.config
         if config.schedule == "cosine" and self.total is not None and self.total > config.horizon:
             self.observers[0].warned(
@@ -189,7 +188,7 @@ class _Session:
         if self._is_line_due():  # the checkpoint was written just before the line
             self._log_line()
             self._save()
-        self._leave_if_asked()  # before the first call, which compiles
+        self._stop_if_signalled()  # before the first call, which compiles for long
         num_updates, is_first = 1, True
         while not self._is_over():
             start = time.monotonic()
@@ -204,13 +203,13 @@ class _Session:
             num_updates = _next_size(num_updates, elapsed)
             for observer in self.observers:
                 observer.advanced(self.update, self.progress.seconds, self.latest)
-            self._leave_if_asked()
+            self._stop_if_signalled()
             if self._is_line_due():
                 self._log_line()
             if self._is_over() or time.monotonic() - self.saved_at > self.run.config.checkpoint_seconds:
                 self._save()
 
-    def _leave_if_asked(self, *_: int) -> None:
+    def _stop_if_signalled(self, *_: int) -> None:
         if self.signals and not self._is_over():
             self._save()
             raise Interrupted(self.signals[0], self.run, self.update)
@@ -260,7 +259,7 @@ class _Session:
         elif self.has_compiled_validation:
             self._log(self._validate())
         else:
-            self._save()  # so that nothing is unsaved while it compiles
+            self._save()  # nothing may be unsaved during compilation
             with self.signals.ending_at_once():
                 validation = self._validate()
             self.has_compiled_validation = True
@@ -269,12 +268,12 @@ class _Session:
     def _validate(self) -> dict[str, Any]:
         """Return the validation bound with the training K, of the parameters and of their average.
 
-        Writes the best model, and the best average, where these are better than those before.
+        Write the model and the average wherever they are the best so far.
         """
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
 
         def bound(model: Any) -> float:
-            evaluation = evaluate(model, self.validation, key, self.run.config.num_samples, self._leave_if_asked)
+            evaluation = evaluate(model, self.validation, key, self.run.config.num_samples, self._stop_if_signalled)
             if not math.isfinite(evaluation.mean_bound):
                 raise self._not_finite(self.update, "the validation bound")
             return evaluation.mean_bound
@@ -291,11 +290,11 @@ class _Session:
         return line
 
     def _better(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
-        """Return update and bound of the better of the model and the best so far; write the model if that is it."""
+        """Return update and bound of the best model so far; write this model if it is the best."""
         if best is not None and bound <= best["validation_bound"]:
             return best
         best = {"update": self.update, "validation_bound": bound}
-        self.hold.check()
+        self.lock.check()
         write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
         return best
 
@@ -311,14 +310,14 @@ class _Session:
         }
         self.progress.logged_update, self.progress.logged_seconds = self.update, self.progress.seconds
         self.state = eqx.tree_at(lambda s: s.totals, self.state, jax.tree.map(jnp.zeros_like, self.state.totals))
-        self.hold.check()
+        self.lock.check()
         store.append_metrics(self.run.path / directory.METRICS, line)
         self.latest = {**self.latest, **line}
         for observer in self.observers:
             observer.logged(line)
 
     def _save(self) -> None:
-        self.hold.check()
+        self.lock.check()
         checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
         self.saved_at = time.monotonic()
 
@@ -331,7 +330,7 @@ class _Session:
             "best_average": self.progress.best_average,
             "note": self.experiment.dataset.note,
         }
-        self.hold.check()
+        self.lock.check()
         self.run.record_outcome(summary)
         path, model = self.run.path / directory.BEST["best"], self.state.model
         if self.progress.best is not None and self.progress.best["update"] != self.update:
@@ -341,7 +340,7 @@ class _Session:
 
 
 def _rehearse(experiment: Experiment) -> None:
-    """Trace one update without running it: an estimator that refuses its samples says so now."""
+    """Trace one update without running it: an estimator refuses unsuitable samples before anything is written."""
     examples = experiment.examples("train")
 
     def rehearsal() -> Any:
@@ -360,7 +359,7 @@ def _starting_model(experiment: Experiment) -> Any:
     if not path.exists():
         raise UsageError(f"--init-from {source}: there is no {path.name} in it, so there are no weights to start from.")
     arrays, _ = read_arrays(path)
-    # The other run's arithmetic may have been of another precision; its weights serve in this one's.
+    # The other run may have another precision; its weights are converted to this run's.
     cast = {name: a.astype(experiment.config.precision) if a.dtype.kind == "f" else a for name, a in arrays.items()}
     return filled(model, cast, path)
 

@@ -31,7 +31,7 @@ LARGEST_RECORD, LARGEST_METRICS, LARGEST_HEADER, LARGEST_TREE = 2**26, 2**30, 2*
 
 
 class DamagedFileError(UsageError):
-    """A file whose content is not what was written."""
+    """A file whose content has changed since it was written."""
 
 
 # Trees of arrays
@@ -46,8 +46,8 @@ def write_tree(path: Path, tree: Any, facts: dict[str, Any], previous: Path | No
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the facts in a file of `write_tree`. A file that is not whole is a `DamagedFileError`."""
-    with _damage_told(path):
+    """Return the arrays and the facts in a file of `write_tree`; raise `DamagedFileError` if it is damaged."""
+    with _as_damaged_file_error(path):
         content = read_file(path, LARGEST_TREE, follow=False)
         arrays = safetensors.numpy.load(content)
         metadata = _metadata(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -57,8 +57,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the facts in a file of `write_tree`, without reading its arrays: they stand in its first few bytes."""
-    with _damage_told(path), opened(path, LARGEST_TREE, follow=False) as file:
+    """Return the facts in a file of `write_tree`, from its first few bytes, without reading its arrays."""
+    with _as_damaged_file_error(path), opened(path, LARGEST_TREE, follow=False) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:
             raise ValueError("its header is too large")
@@ -66,7 +66,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _as_damaged_file_error(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def _metadata(header: bytes) -> dict[str, str]:
 
 
 def filled(template: T, arrays: dict[str, np.ndarray], path: Path) -> T:
-    """Return the template with its arrays replaced by those of the same names, which must be of the same shapes."""
+    """Return the template with its arrays replaced by those of the same names, which must have the same shapes."""
     names = named_arrays(template)
     if set(names) != set(arrays):
         name = sorted(set(names) ^ set(arrays))[0]
@@ -108,7 +108,7 @@ def _name(location: Any) -> str:
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """Return the arrays of a tree by the names that files have for them: `prior.layers.0.bias`, say."""
+    """Return the arrays of a tree by their names in files, such as `prior.layers.0.bias`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {_name(location): leaf for location, leaf in leaves if _is_array(leaf)}
 
@@ -136,17 +136,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON that people can read."""
+    """Write a record as readable JSON."""
     write_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a metrics file."""
+    """Return the complete lines of a metrics file."""
     return metrics_and_damage(path)[0]
 
 
 def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the whole lines of a metrics file, and how many are damaged; a last line cut off by a crash is neither."""
+    """Return the complete lines of a metrics file, and the number of damaged ones. A truncated last line is neither."""
     try:
         content = read_file(path, LARGEST_METRICS, follow=False)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def append_metrics(path: Path, line: dict[str, Any]) -> None:
-    """Add a line to a metrics file, on disk before this returns: no checkpoint may be ahead of its metrics.
+    """Append a line to a metrics file. It is on disk when this returns, so no checkpoint is ahead of its metrics.
 
     JSON has no infinity: a sum that overflows becomes null.
     """
@@ -178,13 +178,13 @@ def append_metrics(path: Path, line: dict[str, Any]) -> None:
 
 
 def truncate_metrics(path: Path, update: int) -> None:
-    """Drop the lines after an update, which are about to be written again."""
+    """Remove the lines after an update, which will be written again."""
     kept = [line for line in read_metrics(path) if line["update"] <= update]
     write_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 def _record(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text. What is none is a ValueError, a RecursionError or a TypeError."""
+    """Return the JSON object in a text; raise ValueError, RecursionError or TypeError if it is not one."""
     record = json.loads(text)
     if not isinstance(record, dict):
         raise TypeError("it is not a JSON object")
@@ -192,7 +192,7 @@ def _record(text: str | bytes) -> dict[str, Any]:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Return whether a value from JSON is of a kind: a type, None, one of a tuple, a list of one kind, or a record.
+    """Return whether a value from JSON has a kind: a type, None, one of a tuple, a list of one kind, or a record.
 
     Numbers are finite and fit into 64 bits.
     """
@@ -209,18 +209,18 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and (kind is not float or math.isfinite(value))
 
 
-# Locks. The system releases them when the process ends, however that happens.
+# Locks. The system releases them when the process ends, even if it is killed.
 
 
 @dataclass(frozen=True)
-class Hold:
-    """A run directory that this process trains in, and nobody else."""
+class Lock:
+    """The lock of a run directory, which lets only this process train in it."""
 
     path: Path
     descriptor: int  # of its lock file
 
     def check(self) -> None:
-        """Refuse to go on where the path has come to be another directory, or its lock another file."""
+        """Refuse to continue if the path is now another directory, or its lock another file."""
         try:
             found: os.stat_result | None = (self.path / ".lock").stat(follow_symlinks=False)
         except OSError:
@@ -233,8 +233,8 @@ class Hold:
 
 
 @contextlib.contextmanager
-def held_for_training(path: Path) -> Iterator[Hold]:
-    """Hold a run directory for this process. Where another process holds it, this is a `UsageError`."""
+def lock_for_training(path: Path) -> Iterator[Lock]:
+    """Lock a run directory for training; raise `UsageError` if another process has locked it."""
     try:
         descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
     except OSError as error:
@@ -242,20 +242,20 @@ def held_for_training(path: Path) -> Iterator[Hold]:
     try:
         if not filelock.lock_descriptor(descriptor, blocking=False):
             raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.")
-        yield Hold(path, descriptor)
+        yield Lock(path, descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait for other processes that are changing a record of this folder, and let none in meanwhile."""
+def lock_records(folder: Path) -> Iterator[None]:
+    """Lock the records of this folder; wait while another process changes them."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
     try:
-        # A file system without locks is no reason to lose a result.
+        # On a file system without locks, write without one, so that the result is not lost.
         with contextlib.suppress(OSError):
             filelock.lock_descriptor(descriptor)
         yield

@@ -1,4 +1,4 @@
-"""TensorBoard event files, for those who look at runs with it: a copy of `metrics.jsonl`, which stays the original."""
+"""TensorBoard event files: a copy of `metrics.jsonl`."""
 
 import shutil
 from typing import Any
@@ -11,7 +11,7 @@ NOT_PLOTTED = ("update", "epoch", "seconds")
 
 
 class EventFiles(Observer):
-    """Writes the lines of metrics to the folder `tensorboard` of the run directory."""
+    """An observer that writes the lines of metrics to the folder `tensorboard` of the run directory."""
 
     def __init__(self) -> None:
         try:
@@ -22,9 +22,9 @@ class EventFiles(Observer):
         self.writer: Any = None
 
     def started(self, run: Run, update: int, total: int | None) -> None:  # noqa: ARG002
-        """Make the files anew from the metrics so far.
+        """Write the files again from the metrics so far.
 
-        What a killed process had not yet written is then there, and nothing is there twice.
+        They then contain lines that a killed process had not yet written, and no line twice.
         """
         folder = run.path / "tensorboard"
         if folder.is_symlink():
@@ -41,6 +41,6 @@ class EventFiles(Observer):
                 self.writer.add_scalar(name, value, line["update"])
 
     def ended(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines, and close the file."""
         if self.writer is not None:
             self.writer.close()

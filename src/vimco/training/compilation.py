@@ -9,16 +9,16 @@ import equinox as eqx
 import jax
 
 WANTED = {
-    # XLA prefers 256-bit vectors even where a processor has wider ones; the cipher and the exponentials gain from them.
+    # XLA prefers 256-bit vectors even on processors with wider ones, which speed up the cipher and the exponentials.
     "xla_cpu_prefer_vector_width": 512,
-    # XLA's own products and sums, not the YNNPACK library's, whose threads cost small products more than they win.
+    # XLA's own products and sums replace those of YNNPACK, whose threads slow down small products.
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 
 
 @functools.cache
 def compiler_options() -> dict[str, Any]:
-    """Return the wanted options that this jaxlib knows, and warn about the others: versions add and remove them."""
+    """Return the options that this jaxlib knows, and warn about the others: versions add and remove them."""
     known = {name: value for name, value in WANTED.items() if _is_known(name, value)}
     if known != WANTED:
         names = " and ".join(sorted(WANTED.keys() - known.keys()))
@@ -41,7 +41,7 @@ def _is_known(name: str, value: Any) -> bool:
 
 
 def compiled(function: Callable, donate: Literal["none", "all-except-first"] = "none") -> Callable:
-    """Return the function as `equinox.filter_jit` makes it, with these options. Nothing is compiled before a call."""
+    """Return the function under `equinox.filter_jit` with these options. It is compiled at its first call."""
 
     @functools.cache
     def jitted() -> Callable:

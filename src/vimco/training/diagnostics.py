@@ -1,4 +1,4 @@
-"""How noisy an estimator is on a model: moments of its gradient over repeated draws."""
+"""The noise of an estimator on a model: moments of its gradient over repeated draws."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class GradientStatistics(eqx.Module):
     def signal_to_noise(self) -> PyTree:
         """|mean| / √variance, entry by entry; 0 where the mean is 0.
 
-        An entry whose true mean is zero still shows about 1 / √num_draws: read nothing into values of that size.
+        An entry whose true mean is zero still has about 1 / √num_draws: ignore values of that size.
         """
         return jax.tree.map(lambda m, v: _ratio(jnp.abs(m), jnp.sqrt(v)), self.mean, self.variance)
 
@@ -49,7 +49,7 @@ class GradientStatistics(eqx.Module):
         return _ratio(jnp.sqrt(squared_norm), jnp.sqrt(self.total_variance))
 
     def of(self, part: Callable[[Any], PyTree]) -> "GradientStatistics":
-        """The statistics of a part of the model: `statistics.of(lambda model: model.proposal)`."""
+        """Return the statistics of a part of the model: `statistics.of(lambda model: model.proposal)`."""
         return dataclasses.replace(self, mean=part(self.mean), variance=part(self.variance))
 
 
@@ -61,11 +61,11 @@ def gradient_statistics(
     num_samples: int,
     num_draws: int = 100,
 ) -> GradientStatistics:
-    """The gradient's mean, variance and signal-to-noise ratio over `num_draws` sets of K samples of one batch.
+    """Return the gradient's mean, variance and signal-to-noise ratio over `num_draws` sets of K samples of one batch.
 
-    Works with any estimator and any pytree that has `importance_samples`; what more an estimator
-    needs, the model must offer. The estimator is used as it is: its running moments do not move, and the gradient of
-    its own parameters is not counted. Memory does not grow with `num_draws`.
+    The model is any pytree with `importance_samples`, and with the methods that the estimator needs besides. The
+    estimator does not change: its running moments stay, and the gradient of its own parameters is not counted. Memory
+    does not grow with `num_draws`.
     """
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
@@ -73,7 +73,7 @@ def gradient_statistics(
 
 
 class _Moments(eqx.Module):
-    """Running averages, and running sums of squared deviations (Welford, 1962): no cancellation, nothing kept."""
+    """Running averages, and running sums of squared deviations, without cancellation (Welford, 1962)."""
 
     mean: PyTree
     squares: PyTree
@@ -81,7 +81,7 @@ class _Moments(eqx.Module):
     bound: Float[Array, ""]
 
 
-@eqx.filter_jit  # the number of draws is an argument of the loop: another number, the same compiled function
+@eqx.filter_jit  # the number of draws is an argument, so another number needs no new compilation
 def _statistics(
     model: Model, estimator: Estimator, key: PRNGKeyArray, batch: Batch, num_samples: int, num_draws: Int[Array, ""]
 ) -> GradientStatistics:

@@ -1,8 +1,8 @@
-"""Bounds and negative log-likelihoods of any model that makes importance samples.
+"""Bounds and negative log-likelihoods of any model with importance samples.
 
 The *bound* of a program is the average of L̂ over examples with the K it trains with. The *negative log-likelihood* is
 minus the same average with many samples (1000 in the paper): E[L̂] rises to log P(x) as K grows, so with many samples
-minus the bound is a slightly too large, never too small, estimate of −log P(x). Nothing else sets the two apart.
+minus the bound is in expectation a slightly too large estimate of −log P(x). The two differ in nothing else.
 """
 
 import functools
@@ -20,17 +20,17 @@ from vimco.errors import UsageError
 from vimco.samples import Batch, Examples, ImportanceSamples, Model
 from vimco.training.compilation import compiled
 
-BLOCK = 50  # samples that are drawn from one key; more come block by block, so memory does not grow with K
+BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so memory does not grow with K
 ACTIVE = 0.01
-ROWS = 2_400  # samples times examples worked on at a time: few enough to stay in a processor's caches
+ROWS = 2_400  # samples times examples at a time: few enough to fit into a processor's caches
 
 
 class Evaluation(NamedTuple):
-    """The bound of every example, how sure it is, and how many samples counted."""
+    """The bound of every example, its variance, and the effective sample size."""
 
     num_samples: int
     bound: np.ndarray  # (N,), L̂ with K = num_samples
-    variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where nothing tells it
+    variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where it is unknown
     effective_sample_size: np.ndarray  # (N,)
     update: int | None = None  # after which the parameters were kept, where they come from a run directory
     active_units: tuple[int, ...] | None = None  # of each layer, deepest first, where latents are continuous
@@ -47,21 +47,21 @@ class Evaluation(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Of the mean, over the choice of examples; NaN for a single one."""
+        """Standard error of the mean over the choice of examples; NaN for a single one."""
         return _standard_error(self.bound)
 
     @property
     def monte_carlo_error(self) -> float:
-        """Of the mean, over the draw of the samples, for these examples; NaN at K = 1."""
+        """Standard error of the mean over the draw of the samples, for these examples; NaN at K = 1."""
         return float(np.sum(self.variance, dtype=np.float64) ** 0.5 / len(self.variance))
 
     @property
     def mean_effective_sample_size(self) -> float:
-        """Averaged over the examples, from 1 to K."""
+        """The effective sample size, averaged over the examples, from 1 to K."""
         return float(np.mean(self.effective_sample_size, dtype=np.float64))
 
     def to_json(self) -> dict[str, Any]:
-        """The summary as JSON holds it: what is not a finite number is null."""
+        """Return the summary for JSON; numbers that are not finite become null."""
         values = {
             "negative_log_likelihood": self.negative_log_likelihood,
             "standard_error": self.standard_error,
@@ -74,14 +74,14 @@ class Evaluation(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How much larger the negative log-likelihood of one model is than that of another, on the same examples."""
+    """The difference of the negative log-likelihoods of two models on the same examples."""
 
     difference: float  # nats
     standard_error: float  # of the mean, over the choice of examples
 
 
 def paired_comparison(first: Evaluation, second: Evaluation) -> Comparison:
-    """The second minus the first. Pairing takes out what makes an example hard for both."""
+    """Return the second minus the first. Pairing removes the variation that examples cause in both."""
     if len(first.bound) != len(second.bound):
         raise UsageError(
             f"A paired comparison needs the same examples; these are {len(first.bound)} and {len(second.bound)}."
@@ -93,7 +93,7 @@ def paired_comparison(first: Evaluation, second: Evaluation) -> Comparison:
 def _standard_error(values: np.ndarray) -> float:
     if len(values) < 2:
         return math.nan
-    with np.errstate(invalid="ignore"):  # a bound of −inf leaves no error to speak of
+    with np.errstate(invalid="ignore"):  # a bound of −inf has no standard error
         return float(np.std(values, ddof=1, dtype=np.float64) / len(values) ** 0.5)
 
 
@@ -104,21 +104,21 @@ def evaluate(
     num_samples: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """L̂ with K = `num_samples` for every example, in slices of examples and of K: memory stays flat for any K.
+    """Return L̂ with K = `num_samples` for every example, in slices of examples and of K: memory does not grow with K.
 
-    The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is told how many examples are
-    done, of how many.
+    The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is called with the number of
+    examples done, and of all.
     """
     if num_samples < 1:
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
     statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, model)
     if jax.tree_util.all_leaves([model]):
-        # Not a tree of arrays, so what it holds is compiled in, and may have changed before the next call.
+        # The model is not a pytree, so its arrays are compiled in as constants, and may change before the next call.
         statistics = eqx.filter_jit(lambda *arguments: _statistics(model, *arguments))
     size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
     parts = []
     for number, start in enumerate(range(0, len(examples), size)):
-        rows = jnp.arange(start, start + size) % len(examples)  # the last slice is filled up from the first examples
+        rows = jnp.arange(start, start + size) % len(examples)  # the first examples fill up the last slice
         parts.append(statistics(examples, rows, jax.random.fold_in(key, number), num_samples))
         if progress is not None:
             jax.block_until_ready(parts[-1])
@@ -132,7 +132,7 @@ def evaluate(
 def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[int, ...] | None:
     """Return for each layer, deepest first, how many units have Var_x E_Q[u | x] > 0.01 (Burda et al., 2015).
 
-    None for models that do not offer `posterior_means`, as those with discrete latents.
+    None for models without `posterior_means`, such as those with discrete latents.
     """
     if not hasattr(model, "posterior_means"):
         return None
@@ -146,7 +146,7 @@ def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[i
 
 
 class RunningSums(eqx.Module):
-    """Σ f and Σ f² over the samples so far, on the scale of the largest f: the weights may come in any slices."""
+    """Σ f and Σ f² over the samples so far, relative to the largest f; samples may be added in any slices."""
 
     log_scale: Float[Array, "B"]
     weights: Float[Array, "B"]
@@ -154,11 +154,11 @@ class RunningSums(eqx.Module):
 
     @classmethod
     def zero(cls, size: int) -> "RunningSums":
-        """No samples yet."""
+        """Return the sums of no samples."""
         return cls(jnp.full(size, -jnp.inf), jnp.zeros(size), jnp.zeros(size))
 
     def plus(self, samples: ImportanceSamples) -> "RunningSums":
-        """The sums with these samples."""
+        """Return the sums with these samples."""
         log_weights = samples.log_weights
         largest = jnp.maximum(self.log_scale, jnp.max(log_weights, axis=0))
         scale = jnp.where(jnp.isneginf(largest), 0.0, largest)

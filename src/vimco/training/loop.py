@@ -28,8 +28,8 @@ class Totals(eqx.Module):
 
     @classmethod
     def zero(cls, has_objective: bool = False) -> "Totals":
-        """No updates yet."""
-        return cls(  # an array of its own for each: the memory of a state is given away array by array
+        """Return the sums of no updates."""
+        return cls(  # separate arrays, since the memory of a state is donated array by array
             count=jnp.zeros((), jnp.int32),
             bound=jnp.zeros(()),
             squared_signal=jnp.zeros(()),
@@ -40,9 +40,9 @@ class Totals(eqx.Module):
         )
 
     def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
-        """The sums with one more update.
+        """Return the sums with one more update.
 
-        The norm of the gradient costs a pass over all parameters, so it is taken of one update in fifty.
+        The norm of the gradient costs a pass over all parameters, so it is computed in one update of fifty.
         """
         measure = self.count % 50 == 0
         norm = jax.lax.cond(measure, _norm, lambda _: jnp.zeros(()), gradient)
@@ -57,7 +57,7 @@ class Totals(eqx.Module):
         )
 
     def means(self) -> dict[str, float]:
-        """The metrics over these updates. The signal's is a root mean square (supplement C)."""
+        """Return the averages over these updates; for the signal, the root mean square (supplement C)."""
         n = max(int(self.count), 1)
         return {
             "train_bound": float(self.bound) / n,
@@ -69,7 +69,7 @@ class Totals(eqx.Module):
 
 
 class TrainingState(eqx.Module):
-    """Everything that an update reads and writes. The same state, the same next state."""
+    """Everything that an update reads and writes. The next state depends on it alone."""
 
     model: Any
     estimator: Estimator
@@ -93,18 +93,18 @@ class Trainer(eqx.Module):
     key_of_order: PRNGKeyArray
 
     def updates_per_epoch(self, examples: Examples) -> int:
-        """Whole mini-batches in the training set."""
+        """Return the number of whole mini-batches in the training set."""
         return len(examples) // self.batch_size
 
     def initial_state(self, model: Model, estimator: Estimator, examples: Examples) -> TrainingState:
-        """The state before the first update.
+        """Return the state before the first update.
 
-        The estimator's running moments start from one draw that is not used for learning: from zero, the first
-        signals would be as large as the bound itself, and stay in Adam's second moment for long.
+        The estimator's running moments start from one draw that is not used for learning. If they started from zero,
+        the first signals would be as large as the bound, and stay in Adam's second moment for long.
         """
-        # The loop uses the state's memory again, so no two arrays may share theirs, nor may the caller's be touched.
+        # The loop donates the state's memory, so its arrays must not share memory with each other or with the caller's.
         model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
-        estimator, has_objective = _seen_once((self, model, examples), estimator)
+        estimator, has_objective = _after_first_draw((self, model, examples), estimator)
         return TrainingState(
             model=model,
             estimator=estimator,
@@ -116,22 +116,22 @@ class Trainer(eqx.Module):
         )
 
     def epoch_order(self, examples: Examples, epoch: int) -> Int[Array, "N"]:
-        """The order in which an epoch goes through the training set."""
+        """Return the order in which an epoch goes through the training set."""
         return jax.random.permutation(jax.random.fold_in(self.key_of_order, epoch), len(examples))
 
     def advanced(
         self, state: TrainingState, examples: Examples, order: Int[Array, "N"], num_updates: int
     ) -> TrainingState:
-        """The state `num_updates` later, all within the epoch of `order`, in one compiled call.
+        """Return the state `num_updates` later, all within the epoch of `order`, in one compiled call.
 
-        The memory of `state` is used again: it must not be touched afterwards.
+        The memory of `state` is donated: do not use it afterwards.
         """
         return _compiled_advance((self, examples, order, jnp.asarray(num_updates, jnp.int32)), state)
 
 
 @eqx.filter_jit
-def _seen_once(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> tuple[Estimator, bool]:
-    """Return the estimator that has seen one draw, and whether its objective is another than the bound."""
+def _after_first_draw(fixed: tuple[Trainer, Model, Examples], estimator: Estimator) -> tuple[Estimator, bool]:
+    """Return the estimator updated by one draw, and whether its objective differs from the bound."""
     trainer, model, examples = fixed
     rows = jnp.arange(trainer.batch_size)
     # Updates count from 1, so number 0 is free for the draw before them.
@@ -147,7 +147,7 @@ def _advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState
         return eqx.filter(updated(trainer, eqx.combine(dynamic, static), examples, order), eqx.is_array)
 
     after = eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
-    # An update sees that the last one spoilt the parameters; after the last update of a call nobody would.
+    # Each update checks the parameters left by the one before it; those of the last update are checked here.
     is_bad = (after.first_bad_update == 0) & ~jnp.isfinite(_norm(partition((after.model, after.estimator))[0]))
     number = jnp.where(is_bad, after.update, after.first_bad_update)
     return eqx.tree_at(lambda state: state.first_bad_update, after, number)
@@ -157,14 +157,14 @@ _compiled_advance = compiled(_advance, donate="all-except-first")
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
-    """The Euclidean norm of all arrays of a tree. Rows are summed by products, which are vectorised."""
+    """Return the Euclidean norm of all arrays of a tree. Products sum the rows, since they are vectorised."""
     return jnp.sqrt(
         sum(jnp.sum(a**2 @ jnp.ones(a.shape[-1:], a.dtype)) for a in map(jnp.atleast_1d, jax.tree.leaves(tree)))
     )
 
 
 def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:
-    """The state after one more update."""
+    """Return the state after one more update."""
     batch_number = state.update % trainer.updates_per_epoch(examples)
     rows = jax.lax.dynamic_slice(order, (batch_number * trainer.batch_size,), (trainer.batch_size,))
     number = state.update + 1
@@ -194,14 +194,14 @@ def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: I
 def _estimate(
     trainer: Trainer, model: Any, estimator: Estimator, examples: Examples, rows: Array, number: Array
 ) -> Estimate:
-    """What the estimator makes of the rows' samples, drawn with the keys of this update's number."""
+    """Return the estimate from samples of these rows, drawn with the keys of this update's number."""
     batch = examples.batch(rows, jnp.result_type(float))
     keys = jax.tree.map(lambda key: fold_in(key, number), trainer.keys)
     return estimator(samples_for(model, estimator.needs, keys, batch, trainer.num_samples), batch)
 
 
 def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Array, ""]) -> PyTree:
-    """The exponential average of parameters; short at first, so that it forgets the initial ones."""
+    """Return the exponential average of parameters, over few updates at first, so that it forgets the initial ones."""
     if decay is None:
         return None
     n = number.astype(jnp.result_type(float))

@@ -10,7 +10,7 @@ import optax
 STAGES = 8
 
 
-@functools.lru_cache  # the same object for the same settings, so that what was compiled with it serves again
+@functools.lru_cache  # the same object for the same settings, so that functions compiled with it are reused
 def adam_with_schedule(
     learning_rate: float,
     schedule: Literal["constant", "cosine", "stages"],
@@ -19,7 +19,7 @@ def adam_with_schedule(
     clip: float | None,
     epsilon: float,
 ) -> optax.GradientTransformation:
-    """Return Adam with this learning rate and its course over `horizon` updates."""
+    """Return Adam with this learning rate, scheduled over `horizon` updates."""
     rate: float | optax.Schedule = learning_rate
     if schedule == "cosine":
         rate = optax.cosine_decay_schedule(learning_rate, max(1, horizon - warmup_updates))
