@@ -19,7 +19,7 @@ SHARE = 7  # a single array is split 5/7, 1/7, 1/7, as MNIST is
 
 
 def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
-    """Reads images, (number, pixels) or (number, height, width), of 0 and 1, or of grey levels to be binarized.
+    """Read images, (number, pixels) or (number, height, width), of 0 and 1, or of grey levels to be binarized.
 
     A file with one array is shuffled, always in the same way, and split 5/7, 1/7, 1/7. Grey levels are integers from
     0 to 255 or fractions from 0 to 1; with a seed, `binarize`, each pixel is drawn once, 1 with probability its level.
@@ -54,14 +54,14 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The array of a `.npy` file; of an archive its only array, or those that are splits: others are not expanded."""
+    """Return the array of a `.npy` file, or the only array or the splits of an archive; others are not expanded."""
     try:
         with opened(path, LARGEST_FILE) as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"images": loaded}
             sizes = {info.filename: info.file_size for info in loaded.zip.infolist()}
-            names = [name for name in loaded.files if f"{name}.npy" in sizes]  # what else is in it is no array
+            names = [name for name in loaded.files if f"{name}.npy" in sizes]  # other members are not arrays
             wanted = names if len(names) == 1 else [name for name in names if name in KNOWN_NAMES]
             if sum(sizes[f"{name}.npy"] for name in wanted) > LARGEST_FILE:
                 raise ValueError(f"it expands to more than {LARGEST_FILE:,} bytes")
@@ -69,7 +69,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {path}.") from error
-    # Numpy has no error of its own for what it cannot read: damage in one byte may give a TokenError or a MemoryError.
+    # Numpy has no single error for unreadable files: one damaged byte may give a TokenError or a MemoryError.
     except Exception as error:
         raise UsageError(
             f"{path} cannot be read as a {path.suffix} file of numbers: it is damaged, or of another format, or holds "
@@ -118,7 +118,7 @@ def _check_values(path: Path, split: str, images: np.ndarray) -> None:
 
 
 def _white(arrays: dict[str, np.ndarray]) -> dict[str, int]:
-    """The value in each split that stands for 1: 255 for integers, if any of them goes beyond 1, and otherwise 1."""
+    """Return the value of white in each split: 255 for integers if any exceeds 1, otherwise 1."""
     integer = {split: images.dtype.kind in "ui" for split, images in arrays.items()}
     beyond_one = any(integer[split] and images.max() > 1 for split, images in arrays.items())
     return {split: 255 if integer[split] and beyond_one else 1 for split in arrays}

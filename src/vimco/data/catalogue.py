@@ -19,7 +19,7 @@ Where = Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A data set that needs no download: what it is, how it is made, and the file that holds it, if there is one."""
+    """A data set that needs no download: its identity, the function that makes it, and its file, if any."""
 
     identity: Identity
     load: Callable[[], Dataset]
@@ -30,7 +30,7 @@ BUILT_IN: dict[str, BuiltIn] = {}
 
 
 def register_dataset(record: BuiltIn | PublishedSet) -> None:
-    """Make a data set known by the name in its identity."""
+    """Register a data set under the name in its identity."""
     name = record.identity.name
     if name in names():
         raise UsageError(f"There are two data sets {name!r}: give one of them another name.")
@@ -41,7 +41,7 @@ def register_dataset(record: BuiltIn | PublishedSet) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Every data set that has a name."""
+    """Return the names of all data sets."""
     return (*BUILT_IN, *PUBLISHED)
 
 
@@ -51,7 +51,7 @@ register_dataset(BuiltIn(SYNTHETIC, synthetic_bars))
 
 @dataclass(frozen=True)
 class Availability:
-    """A data set as a list of them shows it."""
+    """An entry of the list of data sets."""
 
     name: str
     description: str
@@ -64,7 +64,7 @@ class Availability:
 def load_dataset(
     name: str, *, folder: Path | None = None, binarize: int | None = None, progress: Progress | None = None
 ) -> Dataset:
-    """The data set of this name, or the images in the `.npy` or `.npz` file of this path.
+    """Return the data set of this name, or the images in the `.npy` or `.npz` file of this path.
 
     `folder` holds the files of a published set; without it the set comes from the cache, which is filled from the
     folder in `VIMCO_DATA` or from the network. `binarize` is the seed for grey levels in the user's own file.
@@ -88,7 +88,7 @@ def load_dataset(
 
 
 def fetch(name: str, folder: Path | None = None, progress: Progress | None = None) -> Path:
-    """Puts a published data set into the cache, from a folder or from the network, and gives the file there."""
+    """Put a published data set into the cache, from a folder or from the network; return the file there."""
     if name in BUILT_IN:
         raise UsageError(f"{name} needs no download: there is nothing to fetch.")
     if name not in PUBLISHED:
@@ -97,7 +97,7 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
 
 
 def available() -> list[Availability]:
-    """Every data set that has a name, and where it is now."""
+    """Return every named data set, and where it is now."""
 
     records: list[tuple[Identity, Where, Path | None]] = []
     for built_in in BUILT_IN.values():

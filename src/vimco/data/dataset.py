@@ -23,7 +23,7 @@ class Dataset:
     note          str                    one sentence to print beside likelihoods, or ""
     ============  =====================  ==========================================
 
-    Pixels stay bytes: 50,000 images of MNIST are 39 MB so, and 157 MB as floats.
+    Pixels stay bytes: 50,000 images of MNIST take 39 MB, and 157 MB as floats.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Dataset:
 
     @property
     def training_mean(self) -> np.ndarray:
-        """x̄, the mean of each pixel over the training images: (D,) float64. Counts are exact, so it is too."""
+        """x̄, the mean of each pixel over the training images: (D,) float64, computed from exact counts."""
         return self.train.mean(axis=0, dtype=np.float64)
 
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of the values: for each split its shape, as text, and its pixels, eight to a byte, row by row.
 
-        It depends on values and shapes alone, so it is the same however the set was obtained.
+        It depends on values and shapes alone, so it is the same for every source of the set.
         """
         digest = hashlib.sha256()
         for images in self.splits.values():
@@ -71,7 +71,7 @@ class Dataset:
 
 
 def halves(images: np.ndarray, image_shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The top half of each image (context) and the bottom half (observation): (..., D) -> (..., C), (..., D - C).
+    """Return top halves (context) and bottom halves (observation) of images: (..., D) -> (..., C), (..., D - C).
 
     With an odd number of rows the middle one belongs to the bottom.
     """

@@ -22,7 +22,7 @@ BINARIZATION_SEED = 2016
 
 
 def binarized_mnist_of(grey: np.ndarray) -> Dataset:
-    """The embedded set from grey MNIST, (70000, 784) of 0..255: training images in their order, then test images.
+    """Return the embedded set from grey MNIST, (70000, 784) of 0..255: training images in order, then test images.
 
     Each pixel is drawn once, 1 with probability grey / 255; the last 10,000 training images are for validation.
     """
@@ -30,7 +30,7 @@ def binarized_mnist_of(grey: np.ndarray) -> Dataset:
 
 
 def embedded_mnist() -> Dataset:
-    """The embedded set, checked against its checksum."""
+    """Return the embedded set, checked against its checksum."""
     try:
         return read_packed(MNIST_FILE, MNIST)
     except UsageError as error:

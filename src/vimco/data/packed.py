@@ -14,7 +14,7 @@ from vimco.files import read_file, replace_file
 
 @dataclass(frozen=True)
 class Identity:
-    """What a known data set must be, whichever way it came: its sizes, and the checksum of its values."""
+    """The known facts of a data set, checked for every source: its sizes, and the checksum of its values."""
 
     name: str
     description: str
@@ -24,7 +24,7 @@ class Identity:
     note: str = ""
 
     def dataset(self, images: np.ndarray) -> Dataset:
-        """The data set of all images, (N + N' + N'', D), cut into its splits and checked."""
+        """Return the data set of all images, (N + N' + N'', D), cut into its splits and checked."""
         if len(images) != sum(self.sizes):
             raise UsageError(f"{self.name} has {sum(self.sizes)} images, not {len(images)}.")
         train, validation, test = np.split(images, np.cumsum(self.sizes[:2]))
@@ -35,7 +35,7 @@ class Identity:
 
 
 def read_packed(path: Path, identity: Identity) -> Dataset:
-    """Reads a packed file and makes sure that it holds the known data set, to the last pixel."""
+    """Read a packed file, and check that it holds the known data set, to the last pixel."""
     try:
         size = sum(identity.sizes) * identity.image_shape[0] * identity.image_shape[1] + 2**16  # more than it can hold
         decompressor = lzma.LZMADecompressor()
@@ -51,7 +51,7 @@ def read_packed(path: Path, identity: Identity) -> Dataset:
 
 
 def write_packed(path: Path, dataset: Dataset, preset: int = 1) -> None:
-    """Writes a packed file in one step: at any moment the path holds the old file, the new one, or none."""
+    """Write a packed file in one step: at any moment the path holds the old file, the new one, or none."""
     packed = io.BytesIO()
     np.save(packed, np.packbits(np.concatenate(list(dataset.splits.values())), axis=1))
     content = lzma.compress(packed.getvalue(), preset=preset)

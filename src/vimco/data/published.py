@@ -1,4 +1,4 @@
-"""The published data sets: which files they are, where they stand, and how they are read."""
+"""The published data sets: their files, addresses and formats."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ LARGEST_FILE = 2**28  # bytes
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file as it was published, to the byte."""
+    """A published file, identified to the byte."""
 
     name: str
     size: int  # bytes
@@ -36,7 +36,7 @@ class PublishedSet:
 
 
 def read_published(published: PublishedSet, folder: Path) -> Dataset:
-    """Reads the published files from a folder, after checking each against its SHA-256."""
+    """Read the published files from a folder, after checking each against its SHA-256."""
     return published.identity.dataset(published.images(_content(file, folder) for file in published.files))
 
 
@@ -60,7 +60,7 @@ def _content(file: PublishedFile, folder: Path) -> bytes:
 
 
 def images_of_amat(contents: Iterable[bytes]) -> np.ndarray:
-    """Reads `.amat` text: a line an image, digits 0 and 1 with one space between them.
+    """Read `.amat` text: a line an image, digits 0 and 1 with one space between them.
 
     Every second byte is a digit, so 110 MB of text need no parser.
     """
@@ -73,8 +73,8 @@ def images_of_amat(contents: Iterable[bytes]) -> np.ndarray:
 
 
 def images_of_silhouettes(contents: Iterable[bytes]) -> np.ndarray:
-    """Reads the MATLAB file, where pixels run down the columns and 1 is background; turned so that 1 is the figure."""
-    from scipy.io import loadmat  # slow to import, and seldom needed
+    """Read the MATLAB file, in which pixels run down the columns and 1 is background; here 1 is the figure."""
+    from scipy.io import loadmat  # slow to import and rarely needed
 
     (content,) = contents
     splits = loadmat(io.BytesIO(content), variable_names=["train_data", "val_data", "test_data"])

@@ -1,4 +1,4 @@
-"""Fetching a published data set once, and keeping it as packed bits in a cache.
+"""Fetching a published data set once, and caching it as packed bits.
 
 Files come from a folder that the user names, from the folder in `VIMCO_DATA`, or from the mirrors, in this order. The
 cache is the folder in `VIMCO_CACHE`, or else the usual place for caches on the system.
@@ -18,11 +18,11 @@ from vimco.errors import UsageError
 Progress = Callable[[str, int, int], None]
 """Called during a download with the file's name, the bytes that have come, and the bytes in all."""
 
-CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60  # seconds; a silent mirror must not hold up the next one
+CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60  # seconds; a silent mirror must not delay the next one
 
 
 def cached_file(published: PublishedSet) -> Path:
-    """Where the cache holds this set, or will."""
+    """Return the path of this set in the cache."""
     folder = os.environ.get("VIMCO_CACHE")
     if not folder:
         import pooch  # slow to import
@@ -32,7 +32,7 @@ def cached_file(published: PublishedSet) -> Path:
 
 
 def data_folder(published: PublishedSet) -> Path | None:
-    """The folder in `VIMCO_DATA`, if it holds a file of this set (it may be meant for another)."""
+    """Return the folder in `VIMCO_DATA`, if it holds a file of this set; None otherwise."""
     folder = os.environ.get("VIMCO_DATA")
     if not folder:
         return None
@@ -43,14 +43,14 @@ def data_folder(published: PublishedSet) -> Path | None:
 
 
 def load_published(published: PublishedSet, folder: Path | None, progress: Progress | None = None) -> Dataset:
-    """The set, from the folder if one is given, else from the cache, which is filled if need be."""
+    """Return the set, from the folder if one is given, else from the cache, which is filled if necessary."""
     if folder is not None:
         return read_published(published, folder)
     return _cached(published) or _fetched(published, None, progress)
 
 
 def fetch_published(published: PublishedSet, folder: Path | None, progress: Progress | None = None) -> Path:
-    """Makes sure that the cache holds the set; a folder, where one is given, is read in any case."""
+    """Fill the cache with the set; a given folder is read in any case."""
     if folder is not None or _cached(published) is None:
         _fetched(published, folder, progress)
     return cached_file(published)
@@ -75,7 +75,7 @@ def _fetched(published: PublishedSet, folder: Path | None, progress: Progress | 
             dataset = read_published(published, source)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Beside the cache, because the system's temporary folder may be too small; it goes whatever happens.
+            # The temporary folder is beside the cache, because the system's may be too small; it is always removed.
             with tempfile.TemporaryDirectory(dir=path.parent, prefix="download-") as downloads:
                 for file in published.files:
                     _download(published, file, Path(downloads), progress)
@@ -90,7 +90,7 @@ def _fetched(published: PublishedSet, folder: Path | None, progress: Progress | 
 
 
 def _download(published: PublishedSet, file: PublishedFile, folder: Path, progress: Progress | None) -> None:
-    """Downloads one file from the first mirror that has it as published."""
+    """Download one file from the first mirror that has it as published."""
     import pooch
     from requests.exceptions import RequestException  # pooch depends on requests
 
@@ -119,9 +119,9 @@ def _download(published: PublishedSet, file: PublishedFile, folder: Path, progre
 
 
 class _ProgressBar:
-    """What pooch expects of a progress bar, turned into calls of a plain function.
+    """A progress bar for pooch that calls a plain function.
 
-    Pooch counts whole chunks, and `total` from a header that may count compressed bytes, so neither is taken literally.
+    Pooch counts whole chunks, and takes `total` from a header that may count compressed bytes, so both are adjusted.
     """
 
     def __init__(self, file: PublishedFile, progress: Progress) -> None:
@@ -135,7 +135,7 @@ class _ProgressBar:
         self.progress(self.file.name, self.done, self.file.size)
 
     def reset(self) -> None:
-        """Pooch does this just before it closes the bar; going back to nothing would only flicker."""
+        """Ignore the reset that pooch makes just before it closes the bar, which would flicker."""
 
     def close(self) -> None:
         self.progress(self.file.name, self.file.size, self.file.size)

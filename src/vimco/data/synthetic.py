@@ -17,7 +17,7 @@ SEED = 8
 
 
 def synthetic_bars() -> Dataset:
-    """Each image has horizontal or vertical bars; a bar is there with probability 0.3, a pixel flipped with 0.02."""
+    """Return images of horizontal or vertical bars, each present with probability 0.3; pixels flip with 0.02."""
     side = SYNTHETIC.image_shape[0]
     draws = uniforms(np.random.PCG64(SEED), sum(SYNTHETIC.sizes), 1 + side + side**2)
     orientation, bars, noise = np.split(draws, [1, 1 + side], axis=1)
