@@ -17,7 +17,7 @@ class DataList:
     """List the data sets that have a name."""
 
     def __call__(self) -> None:
-        """Prints a table."""
+        """Print a table."""
         table = Table(box=None, pad_edge=False)
         for heading in ("name", "train / validation / test", "pixels", "where", "what"):
             table.add_column(heading, overflow="fold")
@@ -36,10 +36,10 @@ class DataFetch:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """The name of the set: see `vimco data list`."""
     from_folder: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
-    """Take the published files from this folder in place of the network."""
+    """Take the published files from this folder instead of the network."""
 
     def __call__(self) -> None:
-        """Fetches, and says where the data are."""
+        """Fetch the data set, and print its path."""
         with download_progress(err) as progress:
             path = data.fetch(self.name, self.from_folder, progress)
         out.print(f"{self.name} is ready: {path}")
@@ -52,5 +52,5 @@ class Data:
     action: Annotated[DataList, tyro.conf.subcommand("list")] | Annotated[DataFetch, tyro.conf.subcommand("fetch")]
 
     def __call__(self) -> None:
-        """Does what was asked for."""
+        """Run the subcommand."""
         self.action()

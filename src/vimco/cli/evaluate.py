@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from vimco.cli.terminal import err, evaluation_progress, headed, out
+from vimco.cli.terminal import err, evaluation_progress, labelled, out
 from vimco.errors import UsageError
 from vimco.files import write_file
 from vimco.runs import directory
@@ -27,8 +27,8 @@ Runs = Annotated[
 class Evaluate:
     """Estimate the negative log-likelihood of one or more runs; with several, compare them pairwise.
 
-    It is minus the K-sample bound with many samples, averaged over all examples: an upper estimate that
-    tightens as K grows. The bound in the training log is the same thing with the training K.
+    It is minus the K-sample bound with many samples, averaged over all examples: in expectation an upper bound that
+    tightens as K grows. The bound in the training log is the same quantity with the training K.
     """
 
     run: Runs
@@ -40,14 +40,14 @@ class Evaluate:
     weights: Weights = "best"
     """Which parameters: the best by validation, the latest, or the best averaged ones."""
     seed: int = 0
-    """Where the samples come from. The same for all runs."""
+    """The random seed of the samples, the same for all runs."""
     json: bool = False
-    """Print JSON in place of sentences."""
+    """Print JSON instead of sentences."""
     per_example: Path | None = None
     """Also write the bound of every example to this CSV file."""
 
     def __call__(self) -> None:
-        """Evaluates, prints, and keeps the result in each run's summary."""
+        """Evaluate the runs, print the results, and keep each in its run's summary."""
         if not self.run:
             raise UsageError("Name one or more run directories to evaluate.")
         if self.num_samples < 1:
@@ -64,8 +64,8 @@ class Evaluate:
                 _print_evaluation(run, evaluations[-1], self.split, self.weights)
             try:
                 run.record_evaluation(evaluations[-1], self.split, self.weights, self.seed)
-            except UsageError as error:  # a directory that is not ours to write in is no reason to lose the result
-                err.print(headed("Note:", "yellow", f"The evaluation is not kept. {error}"))
+            except UsageError as error:  # print the result even if the directory cannot be written
+                err.print(labelled("Note:", "yellow", f"The evaluation is not kept. {error}"))
         if self.json:
             records: list[dict[str, Any]] = [
                 {"run": str(run.path), "split": self.split, "weights": self.weights, **evaluation.to_json()}
@@ -87,7 +87,7 @@ class Evaluate:
 
 
 def refuse_missing_folder(option: str, path: Path) -> None:
-    """Before the work, not after it."""
+    """Refuse a path that cannot be written, before any work is done."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UsageError(f"{option} {path}: that is a folder, or in one that is not there. Name a file to write.")
 
@@ -110,7 +110,7 @@ def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str
 
 
 def _are_comparable(first: Run, second: Run) -> bool:
-    """Whether both say something about the same observations."""
+    """Return whether both runs model the same observations."""
     return first.data["checksum"] == second.data["checksum"] and first.config.task == second.config.task
 
 

@@ -30,7 +30,7 @@ class Page:
     """Round the parameters to 16 bits: the page is half as large, and log-probabilities change a little."""
 
     def __call__(self) -> None:
-        """Makes the page, and says where it is."""
+        """Write the page, and print its path."""
         if self.output is not None:
             refuse_missing_folder("--output", self.output)
         run = directory.load(self.run)

@@ -20,7 +20,7 @@ from vimco.cli.report import Report
 from vimco.cli.resume import Resume
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
-from vimco.cli.terminal import err, headed, out
+from vimco.cli.terminal import err, labelled, out
 from vimco.cli.train import Train, refuse_changes
 from vimco.plugins import load_plugin
 
@@ -42,7 +42,7 @@ OVERVIEW = """\
 Train models with discrete latent variables by multi-sample bounds, and compare gradient estimators.
 
   vimco train                     train a model: the paper's, on the MNIST that comes with the package
-  vimco resume RUN                go on with a run that was stopped, killed or has ended
+  vimco resume RUN                resume a run that was stopped or killed, or extend one that has ended
   vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
   vimco sample RUN                a picture of samples and reconstructions, or of completions
   vimco page RUN                  a web page with the model inside: it completes the digit that you draw
@@ -64,10 +64,10 @@ vimco COMMAND --help explains a command's options; vimco --version gives the ver
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program `vimco`. Leaves with status 2 after a user's mistake, and 130 or 143 after a signal."""
+    """Run the program `vimco`. Exit with status 2 after a user's mistake, and with 130 or 143 after a signal."""
     try:
         _call(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:  # also one that comes while a message is printed
+    except KeyboardInterrupt:  # also one during the printing of a message
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         err.print("Stopped.")
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _call(arguments: list[str]) -> None:
-    warnings.showwarning = lambda message, *_args, **_options: err.print(headed("Note:", "yellow", str(message)))
+    warnings.showwarning = lambda message, *_args, **_options: err.print(labelled("Note:", "yellow", str(message)))
     try:
         arguments = _without_plugins(arguments)
         if arguments in ([], ["-h"], ["--help"]):
@@ -88,23 +88,25 @@ def _call(arguments: list[str]) -> None:
                 refuse_changes(command, command.resume, arguments)
             command()
     except UsageError as error:
-        _leave(str(error))
+        _exit_with_error(str(error))
     except Interrupted as interruption:
         err.print(f"{interruption} Go on with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
         sys.exit(128 + interruption.signal_number)
-    except BrokenPipeError:  # the reader of our output has gone, as with `vimco ... | head`
+    except BrokenPipeError:  # the output pipe was closed, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except OSError as error:  # a file or folder that may not be read, for example
-        _leave(f"{error}.")
+    except OSError as error:  # for example, a file or folder that may not be read
+        _exit_with_error(f"{error}.")
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        _leave("The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers.")
+        _exit_with_error(
+            "The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers."
+        )
 
 
 def _without_plugins(arguments: list[str]) -> list[str]:
-    """Import the plugins that are named, before the parser lists what there is; return the other arguments."""
+    """Import the named plugins, so that the parser knows their names; return the other arguments."""
     others, words = [], iter(arguments)
     for word in words:
         option, has_value, value = word.partition("=")
@@ -119,12 +121,12 @@ def _without_plugins(arguments: list[str]) -> list[str]:
 
 
 def parser() -> Any:
-    """Return the parser of all commands, one of argparse, from which the reference is made."""
+    """Return the argparse parser of all commands, from which the reference is generated."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to hand it out
+        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to return it
         return tyro.extras.get_parser(cast(type, Command), prog="vimco", config=SYNTAX)
 
 
-def _leave(message: str) -> NoReturn:
-    err.print(headed("Error:", "red", message))
+def _exit_with_error(message: str) -> NoReturn:
+    err.print(labelled("Error:", "red", message))
     sys.exit(2)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vimco.cli.terminal import err, headed, out
+from vimco.cli.terminal import err, labelled, out
 from vimco.errors import UsageError
 from vimco.report import write_report
 
@@ -25,10 +25,10 @@ class Report:
     """A file of plain paragraphs to put first: what a reader of these results should know."""
 
     def __call__(self) -> None:
-        """Writes the report, and says where."""
+        """Write the report, and print its paths."""
         if not self.folder:
             raise UsageError("Name one or more folders that hold run directories.")
         text, page, problems = write_report(self.folder, self.output, self.remarks)
         for problem in problems:
-            err.print(headed("Note:", "yellow", problem))
+            err.print(labelled("Note:", "yellow", problem))
         out.print(f"Report: {page} (a page for any browser), {text} (with figures/ and runs.json beside it)")

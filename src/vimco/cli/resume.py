@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vimco.cli.sample import OneRun
-from vimco.cli.train import trained
+from vimco.cli.train import train_with_display
 from vimco.runs import session
 
 
@@ -11,7 +11,7 @@ from vimco.runs import session
 class Resume:
     """Resume a run that was stopped, killed or has ended; the same as `vimco train --resume RUN`.
 
-    A budget takes the place of the run's own, and counts from the run's beginning.
+    A budget replaces the run's own, and counts from the run's beginning.
     """
 
     run: OneRun
@@ -24,6 +24,6 @@ class Resume:
     """Stop after so many minutes of training."""
 
     def __call__(self) -> None:
-        """Trains on, and says what came out."""
+        """Resume the run, and print its results."""
         budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
-        trained(lambda display: session.resume(self.run, display, **budget))
+        train_with_display(lambda display: session.resume(self.run, display, **budget))

@@ -39,7 +39,7 @@ class Sample:
     """Which images and draws."""
 
     def __call__(self) -> None:
-        """Draws, and says where the picture is."""
+        """Write the picture, and print its path."""
         if self.rows < 1 or self.columns < 1:
             raise UsageError("--rows and --columns must be positive.")
         if max(self.rows, self.columns) > MAX_IMAGES:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from vimco import data
-from vimco.cli.terminal import download_progress, err, headed, out
+from vimco.cli.terminal import download_progress, err, labelled, out
 from vimco.errors import UsageError, printable
 from vimco.report.terminal import print_section, wide
 from vimco.runs.config import DEFAULT_UPDATES
@@ -30,8 +30,8 @@ from vimco.studies.runner.tasks import Training
 class RunStudy:
     """Compute a table or a figure of the paper: train what is missing, evaluate, and show it beside the paper's.
 
-    Without a name, lists the studies. A study can be stopped at any time; the same command goes on with it. Runs that
-    two studies share are done once, and a larger --updates extends the runs that are there.
+    Without a name, list the studies. A study can be stopped at any time; the same command resumes it. Runs that two
+    studies share are done once, and a larger --updates extends existing runs.
     """
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
@@ -39,17 +39,17 @@ class RunStudy:
     updates: int = DEFAULT_UPDATES
     """Updates of each run. One that has done more counts as done."""
     rates: tuple[float, ...] = ()
-    """Learning rates to choose from by validation, in place of the paper's."""
+    """Learning rates to choose from by validation, instead of the paper's."""
     seeds: tuple[int, ...] = (0,)
     """Do every run with each of these seeds."""
     only: tuple[str, ...] = ()
-    """Only the runs whose name holds one of these parts: vimco-K5, or lr0.001; * and ? stand for anything."""
+    """Only the runs whose name has one of these parts: vimco-K5, or lr0.001; * and ? are wildcards."""
     data: str = PAPER.data
     """The data set."""
     averaging: float | None = None
     """Also keep averaged parameters, with this decay (0.999, say), and evaluate them too."""
     workers: int = 1
-    """Runs at a time, each in a process of its own."""
+    """Runs at a time, each in a separate process."""
     threads: int | None = None
     """Cores of each process; by default all are shared out."""
     output: Path = Path("studies")
@@ -58,7 +58,7 @@ class RunStudy:
     """List the runs and the time that training them would take, and do nothing."""
 
     def __call__(self) -> None:
-        """Lists, runs, shows."""
+        """List the studies, or run one and print its results."""
         if self.name is None:
             _print_studies()
             return
@@ -81,18 +81,18 @@ class RunStudy:
         _print_plan(study, trainings, self.workers)
         if self.dry_run:
             return
-        with download_progress(err) as progress:  # once, before the workers all ask for it
+        with download_progress(err) as progress:  # once, before all workers need it
             data.load_dataset(self.data, progress=progress)
         crew = LocalWorkers(self.workers, self.threads)
         with StudyDisplay(trainings, self.workers) as display:
             outcome = run_study(trainings, study.evaluation_samples, crew, display)
         if outcome.signal_number is None:
             _show(study, self.output, self.data)
-        _leave(outcome, self.output)
+        _finish(outcome, self.output)
 
 
 class StudyDisplay(Watch):
-    """Bars for the runs under way on a terminal; everywhere a line for each run that ends."""
+    """A bar for each running task on a terminal; a line for each task that ends."""
 
     def __init__(self, trainings: Sequence[Training], workers: int):
         self.trainings, self.workers = trainings, workers
@@ -116,21 +116,21 @@ class StudyDisplay(Watch):
         self.bars.stop()
 
     def started(self, task: Task) -> None:
-        """Shows a bar."""
+        """Show a bar."""
         self.tasks[task.name] = self.bars.add_task(printable(task.name), total=1.0, text="starting")
         if not err.is_terminal:
             out.print(f"started: {task.name}")
 
     def ended(self, task: Task, ending: Ending) -> None:
-        """Prints a line in place of the bar."""
+        """Replace the bar by a line."""
         if task.name in self.tasks:
             self.bars.remove_task(self.tasks.pop(task.name))
         how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
-        for line in (f"{how}: {task.name}{_came_out(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
+        for line in (f"{how}: {task.name}{_result_of(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
             (self.bars.console if err.is_terminal else out).print(line)
 
     def waited(self, running: Sequence[Task]) -> None:
-        """Moves the bars, every few seconds: the run directories tell how far it is."""
+        """Update the bars every few seconds from the run directories."""
         if not err.is_terminal or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + 3
@@ -146,7 +146,7 @@ class StudyDisplay(Watch):
                 self.bars.update(self.tasks[task.name], completed=run.updates / task.target, text=text)
 
 
-def _came_out(task: Task, ending: Ending) -> str:
+def _result_of(task: Task, ending: Ending) -> str:
     if ending.failure is not None:
         return f": {ending.failure}"
     run = task.run() if isinstance(task, Training) else None
@@ -183,15 +183,15 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
 
 
 def _show(study: Study, output: Path, data_name: str) -> None:
-    """Prints the study's tables, and writes its pictures beside the run directories."""
+    """Print the study's tables, and write its pictures beside the run directories."""
     runs, _ = collected([output / "runs"])
     print_section(study.section([run for run in runs if run.config.data == data_name]), output, out)
 
 
-def _leave(outcome: Outcome, output: Path) -> None:
-    """Says what did not go well, and leaves with a status that tells it."""
+def _finish(outcome: Outcome, output: Path) -> None:
+    """Print failures and the next command; exit with a status other than 0 after a failure or a signal."""
     for task, reason in outcome.failures:
-        err.print(headed("Failed:", "red", f"{task.name}: {reason}"))
+        err.print(labelled("Failed:", "red", f"{task.name}: {reason}"))
     if outcome.signal_number is not None:
         err.print("Stopped; nothing is lost. The same command goes on.")
         sys.exit(128 + outcome.signal_number)

@@ -1,4 +1,4 @@
-"""Progress on a terminal: a live bar where there is one, and few plain lines in a log file."""
+"""Progress: a live bar on a terminal, and few plain lines in a log file."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -27,27 +27,27 @@ out = Terminal()
 err = Terminal(stderr=True)
 
 
-def headed(head: str, colour: str, message: str) -> Text:
-    """A message after a coloured word."""
-    return Text.assemble((head, colour), " ", printable(message, "\n\t"))
+def labelled(label: str, colour: str, message: str) -> Text:
+    """Return a message with a coloured label before it."""
+    return Text.assemble((label, colour), " ", printable(message, "\n\t"))
 
 
 class TrainingDisplay(Observer):
-    """Shows a run as it goes: a bar with the latest metrics, and a line for every validation."""
+    """An observer that shows a bar with the latest metrics, and a line for every validation."""
 
     def __init__(self, out: Console, err: Console):
         self.out, self.err = out, err
-        self.stack = contextlib.ExitStack()  # takes whatever bar there is off the screen
+        self.stack = contextlib.ExitStack()  # closing it removes the bar from the screen
         self.show_download: DownloadHook | None = None
 
     def downloaded(self, name: str, done: int, total: int) -> None:
-        """Shows the data set coming in."""
+        """Show the progress of the download."""
         if self.show_download is None:
             self.show_download = self.stack.enter_context(download_progress(self.err))
         self.show_download(name, done, total)
 
     def started(self, run: Run, update: int, total: int | None) -> None:
-        """Says what is being trained, and where."""
+        """Print the run and its directory, and show a bar."""
         self.ended()
         config = run.config
         self.total, self.minutes = total, config.minutes
@@ -71,7 +71,7 @@ class TrainingDisplay(Observer):
         self.task = self.bar.add_task("", total=1.0, update=update, text="compiling")
 
     def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
-        """Moves the bar."""
+        """Update the bar."""
         parts = (
             [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"] if latest else []
         )
@@ -80,7 +80,7 @@ class TrainingDisplay(Observer):
         self.bar.update(self.task, completed=self._done(update, seconds), update=update, text="  ".join(parts))
 
     def logged(self, line: dict[str, Any]) -> None:
-        """Prints validations; the rest is in the metrics file."""
+        """Print a line if it has a validation; the others are in the metrics file."""
         if "validation_bound" not in line:
             return
         average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
@@ -90,21 +90,21 @@ class TrainingDisplay(Observer):
         )
 
     def warned(self, message: str) -> None:
-        """Prints a note."""
-        self.err.print(headed("Note:", "yellow", message))
+        """Print a note."""
+        self.err.print(labelled("Note:", "yellow", message))
 
     def ended(self) -> None:
-        """Takes the bar off the screen."""
+        """Remove the bar from the screen."""
         self.stack.close()
 
     def _done(self, update: int, seconds: float) -> float:
-        """The part of the budget that is used up."""
+        """Return the used part of the budget, from 0 to 1."""
         return min(1.0, update / self.total if self.total is not None else seconds / (60 * (self.minutes or 1)))
 
 
 @contextlib.contextmanager
 def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of examples evaluated."""
+    """Show a bar of evaluated examples; yield the function that updates it."""
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
@@ -121,7 +121,7 @@ def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int]
 
 @contextlib.contextmanager
 def download_progress(err: Console) -> Iterator[DownloadHook]:
-    """A bar for each file downloaded."""
+    """Show a bar for each downloaded file; yield the function that updates it."""
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

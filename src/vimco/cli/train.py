@@ -20,38 +20,40 @@ class Options(RunConfig):
     """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
 
     def __post_init__(self) -> None:
-        """Left to `RunConfig` itself: the parser would put words of its own before the message."""
+        """Check nothing: `checked` does, so that the parser adds nothing to the error message."""
 
     @property
     def checked(self) -> RunConfig:
-        """The configuration."""
+        """The configuration, checked."""
         return RunConfig(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model, in a new run directory or on from an old one.
+    """Train a model in a new run directory, or resume a run.
 
-    A run that was stopped or killed goes on with --resume RUN, and one that has ended with --resume RUN --updates N.
+    --resume RUN resumes a run that was stopped or killed; --resume RUN --updates N extends one that has ended.
     """
 
     config: Annotated[Options, tyro.conf.OmitArgPrefixes]
     output: Path | None = None
     """The run directory to make. By default a new one under runs/."""
     resume: Path | None = None
-    """Go on with the run in this directory; a budget given with it takes the place of the run's own."""
+    """Resume the run in this directory; a budget given with it replaces the run's own."""
 
     def __call__(self) -> None:
-        """Trains, and says what came out."""
+        """Train the model, and print the results."""
         config, path = self.config, self.resume
         if path is None:
-            trained(lambda display: session.train(config.checked, self.output, display))
+            train_with_display(lambda display: session.train(config.checked, self.output, display))
         else:
-            trained(lambda display: session.resume(path, display, **{name: getattr(config, name) for name in BUDGET}))
+            train_with_display(
+                lambda display: session.resume(path, display, **{name: getattr(config, name) for name in BUDGET})
+            )
 
 
-def trained(work: Callable[[TrainingDisplay], Run]) -> None:
-    """Train with a display, and say what came out."""
+def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:
+    """Train with a display, and print the results."""
     display = TrainingDisplay(out, err)
     try:
         run = work(display)
@@ -61,7 +63,7 @@ def trained(work: Callable[[TrainingDisplay], Run]) -> None:
 
 
 def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:
-    """A resumed run keeps its configuration: only its budget may be given anew."""
+    """Refuse options that would change a resumed run's configuration; only its budget may change."""
     if command.output is not None:
         raise UsageError("--resume goes on in the same directory: leave --output out.")
     own = directory.load(path).config

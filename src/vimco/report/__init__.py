@@ -1,6 +1,6 @@
-"""Run directories -> tables, figures, one web page. Never trains.
+"""Reports: tables, figures and a web page from run directories. Nothing here trains.
 
-`vimco.studies` chooses runs and shows them in sections; `assembly` makes a document of these, and `page`, `markdown`
+`vimco.studies` chooses runs and makes sections of them; `assembly` joins these to a document, and `page`, `markdown`
 and `terminal` render it.
 """
 

@@ -1,4 +1,4 @@
-"""From run directories to a report: one document, written as Markdown and as a web page. Nothing here trains."""
+"""The report of run directories: one document, written as Markdown and as a web page. Nothing here trains."""
 
 import json
 import re
@@ -49,10 +49,10 @@ OF_CLAIMS = (
 
 
 def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = None) -> tuple[Path, Path, list[str]]:
-    """Writes `results.md` with its figures, `runs.json`, and `index.html`, which needs no other file.
+    """Write `results.md` with its figures, `runs.json`, and `index.html`, which needs no other file.
 
-    `remarks` is a file of paragraphs that follow the first tables. Returns the two documents and what could not be
-    read. The same runs and remarks give the same bytes.
+    `remarks` is a file of paragraphs that follow the first tables. Return the two documents and the problems in
+    reading. The same runs and remarks give the same bytes.
     """
     runs, problems = collected(folders)
     if not runs:
@@ -74,7 +74,7 @@ def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = N
 
 
 def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
-    """The first tables, the remarks if any, the other studies and the claims, for each data set; then every run."""
+    """Return the report: for each data set the first tables, remarks, other studies and claims; then every run."""
     names = sorted({run.data["name"] for run in runs}, key=lambda name: (name != PAPER.data, name))
     front: list[Section] = []
     rest: list[Section] = []
@@ -97,7 +97,7 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
 
 
 def record(run: Run) -> dict[str, object]:
-    """What is known of a run, without its curves, for programs to read."""
+    """Return the record of a run for programs, without its curves."""
     return {
         "directory": run.path.name,
         "config": run.config.to_json(),
@@ -108,7 +108,7 @@ def record(run: Run) -> dict[str, object]:
 
 
 def _paragraphs(file: Path) -> list[str]:
-    """The paragraphs of a text, without its line breaks."""
+    """Return the paragraphs of a text, without its line breaks."""
     try:
         text = read_file(file, LARGEST_REMARKS).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -122,7 +122,7 @@ def _belongs(run: Run) -> bool:
 
 
 def _claims(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """Every claim with its verdict."""
+    """Return every claim with its verdict."""
     rows = []
     for claim in (claim for study in STUDIES.values() for claim in study.claims):
         verdict = claim.check(runs)
@@ -133,7 +133,7 @@ def _claims(runs: Sequence[Run]) -> tuple[Block, ...]:
 
 
 def _others(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """The validation bounds of any runs, a curve each."""
+    """Return a section with the validation bounds of runs that belong to no study, a curve each."""
     text = Text("These belong to none of the studies above.")
     styles = product(("-", "--", ":", "-."), COLOURS)
     curves = [
@@ -202,7 +202,7 @@ def _commands(run: Run) -> Commands:
 
 
 def _distinct(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Gives each section an anchor, and each picture a file, of its own, where several data sets share a study."""
+    """Return the sections with distinct anchors and picture files, where several data sets share a study."""
     seen: dict[str, int] = {}
     distinct = []
     for section in sections:

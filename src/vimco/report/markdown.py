@@ -1,4 +1,4 @@
-"""A document in Markdown, as GitHub shows it. Whatever names hold stays text."""
+"""A document in Markdown, as GitHub shows it. Names are escaped."""
 
 import re
 from html import escape
@@ -8,7 +8,7 @@ from vimco.studies.document import Block, Commands, Document, Entry, Picture, Ta
 
 
 def markdown(document: Document) -> str:
-    """The document in Markdown, as GitHub shows it."""
+    """Return the document in Markdown, as GitHub shows it."""
     parts = [f"# {plain(document.title)}", *map(plain, document.introduction)]
     for section in document.sections:
         heading = f'<a id="{section.anchor}"></a>\n\n## {plain(section.title)}'
@@ -17,7 +17,7 @@ def markdown(document: Document) -> str:
 
 
 def markdown_of_block(block: Block) -> str:
-    """One block in Markdown."""
+    """Return one block in Markdown."""
     match block:
         case Table():
             lines = [_row(tuple(map(plain, block.headings))), _row(("---",) * len(block.headings))]
@@ -38,9 +38,9 @@ def markdown_of_block(block: Block) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Return the text escaped, so that Markdown shows it unchanged."""
     text = re.sub(r"([\\`*_\[\]<>|~$&])", r"\\\1", printable(text))
-    return re.sub(r"^(\d*)([#+=.)-])(?=[#=-]*(\s|$))", r"\1\\\2", text)  # else a heading, a list or a rule
+    return re.sub(r"^(\d*)([#+=.)-])(?=[#=-]*(\s|$))", r"\1\\\2", text)  # otherwise it is a heading, a list or a rule
 
 
 def _code(language: str, text: str) -> str:

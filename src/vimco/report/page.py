@@ -1,7 +1,7 @@
-"""A document as one web page that needs nothing else: no network and no file beside it.
+"""A document as one self-contained web page: it needs no network and no other file.
 
-`page.html` is its frame, `page.css` its style, and `page.js` makes curves answer the pointer; without scripts they are
-pictures. Everything that comes from a document is escaped, and the page's policy lets nothing else run or load.
+`page.html` is its template, `page.css` its style, and `page.js` makes curves interactive; without scripts they are
+pictures. All text of a document is escaped, and the page's policy lets nothing else run or load.
 """
 
 import base64
@@ -21,7 +21,7 @@ MOST_POINTS = 500  # of a curve in the page
 
 
 def html(document: Document) -> str:
-    """The whole page."""
+    """Return the whole page."""
     frame = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -42,7 +42,7 @@ def _address(picture: Picture) -> str:
 
 
 def _points(plot: Plot) -> str:
-    """The curves as JSON, for the script."""
+    """Return the curves as JSON, for the script."""
 
     def curve(label: str, _group: str, points: Any, colour: str, line: str) -> dict[str, Any]:
         kept = points[:: -(-len(points) // MOST_POINTS)]

@@ -5,7 +5,7 @@ import hashlib
 
 
 def policy(script: str, style: str) -> str:
-    """The policy that allows one inline script, one inline style, and pictures within the page."""
+    """Return the policy that allows one inline script, one inline style, and pictures within the page."""
     return (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
         "form-action 'none'"

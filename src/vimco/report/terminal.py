@@ -14,21 +14,21 @@ from vimco.studies.document import Entry, Picture, Section, Table, Text, Version
 
 
 class Terminal(Console):
-    """A console on which text is printed as it is: without markup or emoji codes, and with control characters shown.
+    """A console that prints text literally: without markup or emoji codes, and with control characters as escapes.
 
-    Names and configurations may come from strangers, and a terminal obeys the control characters that it is sent.
+    Names and configurations may come from untrusted files, and a terminal obeys control characters.
     """
 
     def __init__(self, **options: Any):
         super().__init__(highlight=False, markup=False, emoji=False, **{"soft_wrap": True, **options})
 
     def render_str(self, text: str, **options: Any) -> Line:
-        """Every string goes through here, those in the cells of tables too."""
+        """Return the text of any string, including those in tables, without control characters."""
         return super().render_str(printable(text, "\n\t"), **options)
 
 
 def print_section(section: Section, folder: Path, out: Console) -> None:
-    """Prints tables and texts, and writes pictures into the folder."""
+    """Print tables and texts, and write pictures into the folder."""
     for block in section.blocks:
         match block:
             case Table():
@@ -45,7 +45,7 @@ def print_section(section: Section, folder: Path, out: Console) -> None:
 
 
 def wide(console: Console) -> Console:
-    """A file or a pipe has no width: give tables the room they need."""
+    """Return the console, with enough width for any table if the output is a file or a pipe."""
     return console if console.is_terminal else Terminal(width=160, soft_wrap=False)
 
 

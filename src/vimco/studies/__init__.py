@@ -1,4 +1,4 @@
-"""Studies: what to run for a table or a figure, the runner, and the choice among runs. `paper` holds the paper's."""
+"""Studies: the runs of a table or a figure, the runner, and the choice among runs. `paper` holds the paper's."""
 
 from vimco.studies import paper
 from vimco.studies.cells import Cell

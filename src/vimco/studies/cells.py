@@ -1,4 +1,4 @@
-"""Cells: what one number of a table or one curve stands for."""
+"""Cells: the meaning of one number of a table or one curve."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ PAPER = RunConfig(data="binarized-mnist")  # the protocol of the paper's runs
 
 
 class Cell(NamedTuple):
-    """What one number or curve stands for. Its runs differ in learning rate and seed."""
+    """The meaning of one number or curve. Its runs differ in learning rate and seed."""
 
     task: str
     proposal: str
@@ -22,24 +22,24 @@ class Cell(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig) -> "Cell":
-        """The cell that a run belongs to."""
+        """Return the cell that a run belongs to."""
         return cls(**{name: getattr(config, name) for name in cls._fields})
 
     @property
     def title(self) -> str:
-        """What a person calls it, without its K."""
+        """The readable name, without K."""
         proposal = f", {self.proposal} proposal" if "proposal" in MODELS[self.task].parameters else ""
         return " ".join((ESTIMATORS.title_of(self.estimator), *self.estimator_options)) + proposal
 
     @property
     def short_title(self) -> str:
-        """As the paper writes it in a legend: VIMCO (5)."""
+        """The name in the paper's legends, such as VIMCO (5)."""
         title = " ".join((ESTIMATORS.title_of(self.estimator).removesuffix(" (wake)"), *self.estimator_options))
         return f"{title} ({self.num_samples})"
 
 
 def variations(config: RunConfig) -> dict[str, Any]:
-    """Where a run departs from the paper's protocol, beside what makes a cell, its rate, seed and averaging."""
+    """Return the fields in which a run departs from the paper's protocol, except cell, rate, seed and averaging."""
     free = {*Cell._fields, "data", "learning_rate", "seed", "averaging", "slice_size"}
     default = PAPER.identity
     return {name: value for name, value in config.identity.items() if name not in free and value != default[name]}

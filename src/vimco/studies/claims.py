@@ -1,4 +1,4 @@
-"""What the paper says about its results, one claim at a time: seen here, not seen, or not yet to be told."""
+"""The paper's claims about its results, each with a verdict: seen here, not seen, or not yet known."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from vimco.studies.results import chosen, numbers_of_equal_length
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our runs say about a claim, and the numbers behind it."""
+    """The result of a check of a claim, and the numbers behind it."""
 
     verdict: Literal["seen", "not seen", "not yet"]
     evidence: str
@@ -23,7 +23,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, where it stands, and how to hold runs against it."""
+    """A statement of the paper, its place there, and a check of it against runs."""
 
     statement: str
     place: str
@@ -33,7 +33,7 @@ class Claim:
 def by_likelihoods(
     cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000
 ) -> Callable[[Sequence[Run]], Verdict]:
-    """A check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
+    """Return a check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
 
     def check(runs: Sequence[Run]) -> Verdict:
         numbers = numbers_of_equal_length(runs, cells, num_samples)
@@ -56,7 +56,7 @@ def by_curves(
     value_of: Callable[[Points], float] = lambda points: max(value for _, value in points),
     share: float = 1.0,
 ) -> Callable[[Sequence[Run]], Verdict]:
-    """A check of curves, in the order of the cells, up to a share of the updates that all of them have reached."""
+    """Return a check of curves, in the order of the cells, up to a share of the updates that all have reached."""
 
     def check(runs: Sequence[Run]) -> Verdict:
         curves = [[points for run in chosen(runs, cell) if (points := points_of(run))] for cell in cells]
@@ -75,12 +75,12 @@ def by_curves(
 
 
 def falls(values: Sequence[float]) -> bool:
-    """Whether each value is below the one before it."""
+    """Return whether each value is below the one before it."""
     return all(later < earlier for earlier, later in pairwise(values))
 
 
 def second_half(points: Points) -> float:
-    """The mean over the later half of the updates."""
+    """Return the mean over the later half of the updates."""
     return fmean(value for update, value in points if update >= points[-1][0] / 2)
 
 

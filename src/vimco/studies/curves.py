@@ -19,12 +19,12 @@ OF_BOUNDS = (
 
 
 def validation_points(run: Run) -> Points:
-    """Update and validation bound."""
+    """Return update and validation bound."""
     return run.curve("validation_bound")
 
 
 def signal_points(run: Run) -> Points:
-    """Update and root mean square of the signal, over about a fiftieth of the run at a time."""
+    """Return update and root mean square of the signal, over about a fiftieth of the run at a time."""
     points = run.curve("signal_rms")
     window = max(1, len(points) // 50)
     sums = list(accumulate((value**2 for _, value in points), initial=0.0))
@@ -35,7 +35,7 @@ def signal_points(run: Run) -> Points:
 def curves(
     runs: Sequence[Run], cells: Iterable[Cell], points_of: Callable[[Run], Points] = validation_points
 ) -> list[Curve]:
-    """The chosen run of each cell and seed, in the paper's style: a colour for each K, a line for each estimator."""
+    """Return the curve of the chosen run of each cell and seed, with a colour per K and a line style per estimator."""
     return [
         Curve(
             cell.short_title,
@@ -53,7 +53,7 @@ def curves(
 def plot(
     name: str, contents: Mapping[str, Sequence[Curve]], quantity: str, caption: str, *, is_logarithmic: bool = False
 ) -> Picture:
-    """The panels as vector graphics; the words for those who do not see them give where each curve ends."""
+    """Return the panels as vector graphics; the alternative text gives the end of each curve."""
     ends = [
         f"{title}: "
         + (", ".join(f"{c.label} {c.points[-1][1]:.2f} at update {c.points[-1][0]:,}" for c in curves) or "not run")

@@ -29,19 +29,19 @@ class Table:
     headings: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     borrowed: frozenset[int] = frozenset()  # columns that were not measured here
-    prose: frozenset[int] = frozenset()  # columns of sentences or long names, which may be broken
+    prose: frozenset[int] = frozenset()  # columns of sentences or long names, which may wrap
 
 
 @dataclass(frozen=True)
 class Versions:
-    """One table in several versions, by what tells them apart. A page shows one at a time."""
+    """Several versions of one table, by title. A page shows one at a time."""
 
     tables: Mapping[str, Table]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """What a picture of curves is drawn from: curves against updates in panels, by their titles."""
+    """The data of a picture of curves: curves against updates in panels, by their titles."""
 
     quantity: str
     panels: Mapping[str, Sequence[Curve]]
@@ -50,7 +50,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image, and what it shows in words for those who do not see it."""
+    """An image and its alternative text."""
 
     name: str
     kind: Literal["svg", "png"]
@@ -61,7 +61,7 @@ class Picture:
 
     @property
     def file(self) -> str:
-        """The file that holds it beside a Markdown document."""
+        """The name of its file beside a Markdown document."""
         return f"figures/{self.name}.{self.kind}"
 
 
@@ -74,7 +74,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Commands:
-    """Lines to type, and the configuration behind them, under a name, out of the way until asked for."""
+    """The commands of a run and its configuration, under a name; hidden until opened."""
 
     name: str
     text: str
@@ -87,7 +87,7 @@ Block = Table | Versions | Picture | Text | Commands
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what belongs under it."""
+    """A heading and the blocks under it."""
 
     anchor: str
     title: str
@@ -109,14 +109,14 @@ class Document:
 
 
 def anchor(name: str) -> str:
-    """Where a document tells of a run: letters, digits and dashes only, and another one for each name."""
+    """Return the anchor of a run in a document: letters, digits and dashes only, and different for each name."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", name)
     suffix = "" if safe == name else "-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"run-{safe}{suffix}"
 
 
 def short_count(updates: int) -> str:
-    """200,000 as 200k, where nothing is lost by it."""
+    """Return 200,000 as 200k, if no digit is lost."""
     for size, unit in ((1_000_000, "M"), (1000, "k")):
         if updates >= size and updates % (size // 100) == 0:
             return f"{updates / size:g}{unit}"
@@ -124,5 +124,5 @@ def short_count(updates: int) -> str:
 
 
 def minus(value: float, digits: int = 2) -> str:
-    """A number with a true minus sign."""
+    """Return a number with a true minus sign."""
     return f"{value:.{digits}f}".replace("-", "−")

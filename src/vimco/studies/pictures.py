@@ -8,7 +8,7 @@ LARGEST = 20_000_000  # bytes
 
 
 def picture_of(run: Run, name: str, caption: str) -> Picture | Text:
-    """The picture in a run's directory: drawn at its end, unless `vimco sample` has put another in its place."""
+    """Return the picture in a run's directory: drawn at its end, unless `vimco sample` has replaced it."""
     path = run.path / "samples.png"
     try:
         content = read_file(path, LARGEST, follow=False)

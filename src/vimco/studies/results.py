@@ -1,4 +1,4 @@
-"""The runs in some folders, chosen by validation, and their likelihoods. Nothing trains."""
+"""The runs in some folders, chosen by validation, and their likelihoods. Nothing here trains."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from vimco.studies.cells import Cell, variations
 
 
 def collected(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Every run in these folders, at any depth, each once and sorted by name; and what could not be read, and why."""
+    """Return every run in these folders, at any depth, each once, sorted by name, and a sentence per problem."""
     found: dict[Path, Run] = {}
     problems: list[str] = []
     for folder in folders:
@@ -34,7 +34,7 @@ def collected(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
-    """The folders below that hold a configuration. Works its way without recursion, so no tree is too deep."""
+    """Return the folders below that hold a configuration, found without recursion, so no tree is too deep."""
     waiting = [folder]
     while waiting:
         path = waiting.pop()
@@ -49,7 +49,7 @@ def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """A name for each run directory, unlike all others: without its digest where that suffices, else as it is called,
+    """Return a unique name for each run directory: without its digest if that is unique, else the directory's name,
     with the folder above it, or with a number."""
     pairs = [(printable(path.parent.name), printable(path.name)) for path in paths]
     forms = [(re.sub(r"-[0-9a-f]{12}$", "", name), name, f"{above}/{name}") for above, name in pairs]
@@ -61,15 +61,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def on_protocol(runs: Iterable[Run], cell: Cell) -> list[Run]:
-    """The runs of a cell that keep to the paper's protocol."""
+    """Return the runs of a cell that keep to the paper's protocol."""
     return [run for run in runs if Cell.of(run.config) == cell and not variations(run.config)]
 
 
 def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[Run]:
-    """For each seed, the finished run of a cell with the best validation bound; before any has finished, the best yet.
+    """Return the finished run of a cell with the best validation bound for each seed, or the best unfinished one.
 
-    A run in progress, or one that broke off, is never chosen over a finished one: it has not been evaluated, and would
-    hide a number that was measured.
+    An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     """
     best: dict[int, tuple[tuple[bool, float], Run]] = {}
     for run in on_protocol(runs, cell):
@@ -95,7 +94,7 @@ class Number:
 def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
-    """The negative log-likelihood of a cell, now or after so many updates; None where no chosen run was evaluated."""
+    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
     pairs = [(run, run.evaluation(num_samples, weights, updates)) for run in chosen(runs, cell, weights)]
     evaluated = [(run, record) for run, record in pairs if record is not None]
     if not evaluated:
@@ -107,9 +106,9 @@ def number(
 
 
 def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:
-    """The numbers of several cells, after equally many updates if there are such, or as they are now.
+    """Return the numbers of several cells, after equally many updates if there are such, or as they are now.
 
-    A shorter run of a cell speaks for it where the chosen one was not evaluated after so many updates.
+    A shorter run of a cell is used if the chosen one was not evaluated after that many updates.
     """
     lengths = {run.path: {run.updates, *run.stages} for run in runs}
     common = set.intersection(

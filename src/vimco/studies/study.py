@@ -26,7 +26,7 @@ from vimco.studies.results import on_protocol
 
 
 def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
-    """The cells of some runs, each once, in their order."""
+    """Return the cells of some runs, each once, in their order."""
     return list(dict.fromkeys(map(Cell.of, runs)))
 
 
@@ -34,10 +34,10 @@ def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
 class Study:
     """A table or a figure: its runs, how they are shown, and what the paper claims about them.
 
-    `runs()` lists the runs; its docstring says what they are in the list of studies. They depart from `cells.PAPER` in
-    the fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed,
-    updates, data and averaging come from the command line. `show(study, found)` makes blocks of a document from the
-    runs that are there. With `evaluation_samples`, the chosen runs are evaluated with so many.
+    `runs()` lists the runs; its docstring describes them in the list of studies. They depart from `cells.PAPER` in the
+    fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed,
+    updates, data and averaging come from the command line. `show(study, found)` returns blocks of a document from the
+    runs that exist. The chosen runs are evaluated with `evaluation_samples`, if given.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Study:
 
     @property
     def cells(self) -> list[Cell]:
-        """The numbers or curves that it is made of."""
+        """The cells of its numbers or curves."""
         return distinct_cells(self.runs())
 
     def section(self, runs: Sequence[Run]) -> Section:
-        """What it has shown so far, and which of its cells were not run."""
+        """Return its results so far, and the cells that were not run."""
         missing = [cell for cell in self.cells if not on_protocol(runs, cell)]
         if len(missing) == len(self.cells):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
@@ -76,7 +76,7 @@ class Study:
         averaging: float | None = None,
         only: Sequence[str] = (),
     ) -> list[RunConfig]:
-        """Its runs, each once, with this budget and these seeds; `rates` take the place of the paper's.
+        """Return its runs, each once, with this budget and these seeds; `rates` replace the paper's.
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
@@ -102,7 +102,7 @@ STUDIES: dict[str, Study] = {}
 
 
 def register_study(study: Study) -> Study:
-    """Adds a study to those that the program, a report and its claims know; returns it."""
+    """Register a study for the program and the report; return it."""
     if study.name in STUDIES:
         raise UsageError(f"There are two studies of the name {study.name!r}: give one of them another name.")
     STUDIES[study.name] = study
@@ -110,7 +110,7 @@ def register_study(study: Study) -> Study:
 
 
 def named_study(name: str) -> Study:
-    """The study that the command line calls `name`."""
+    """Return the study with this name on the command line."""
     if name not in STUDIES:
         raise UsageError(
             f"There is no study {name!r}; choose one of {', '.join(STUDIES)}. One of your own comes with --plugin FILE."
@@ -119,7 +119,7 @@ def named_study(name: str) -> Study:
 
 
 def cadence(updates: int) -> dict[str, int]:
-    """The usual cadence, or a closer one where a budget is small: a curve has ten points or more."""
+    """Return the usual cadence, or a shorter one for a small budget, so that a curve has ten points or more."""
     default = RunConfig()
     return {
         "log_every": min(default.log_every, max(1, updates // 20)),
@@ -128,7 +128,7 @@ def cadence(updates: int) -> dict[str, int]:
 
 
 def label(config: RunConfig) -> str:
-    """What a person calls a run of a study."""
+    """Return the readable name of a run of a study."""
     family = MODELS[config.task]
     proposal = [config.proposal] if "proposal" in family.parameters else []
     layers = map(str, config.layers) if "layers" in family.parameters else []
@@ -138,10 +138,10 @@ def label(config: RunConfig) -> str:
 
 
 def digest(config: RunConfig) -> str:
-    """Twelve hexadecimal digits that name a run: the same for any budget and cadence.
+    """Return twelve hexadecimal digits that identify a run, the same for any budget and cadence.
 
-    Only what differs from the defaults counts, so that an option that comes later leaves the names of old runs alone.
-    A path counts as it is written.
+    Only fields that differ from the defaults are hashed, so that a new option does not change the names of old runs.
+    A path is hashed as written.
     """
     default = RunConfig().identity
     differing = {name: value for name, value in config.identity.items() if value != default[name]}
@@ -149,12 +149,12 @@ def digest(config: RunConfig) -> str:
 
 
 def run_name(config: RunConfig) -> str:
-    """The name of the run's directory."""
+    """Return the name of the run's directory."""
     return f"{label(config)}-{digest(config)}"
 
 
 def arguments_of(config: RunConfig) -> list[str]:
-    """The options of `vimco train` that say the same as a configuration."""
+    """Return the options of `vimco train` for a configuration."""
     words = []
     for field in dataclasses.fields(config):
         value, option = getattr(config, field.name), "--" + field.name.replace("_", "-")
@@ -168,7 +168,7 @@ def arguments_of(config: RunConfig) -> list[str]:
 
 
 def command(config: RunConfig, output: str) -> str:
-    """The command line that trains this run from its beginning."""
+    """Return the command line that trains this run from its beginning."""
     return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
 
 

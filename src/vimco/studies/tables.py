@@ -33,8 +33,8 @@ def likelihood_tables(
     published: Mapping[Cell, float] | None = None,
     titles: Sequence[str] = (),
 ) -> list[Block]:
-    """The cells of a study in rows, beside published numbers: with raw and, where any run keeps them, with averaged
-    parameters; and how to read them. Columns are called by their estimators unless `titles` are given."""
+    """Return tables of the cells of a study beside published numbers, with raw and (if kept) averaged parameters, and
+    how to read them. Columns are named after their estimators unless `titles` are given."""
     published = published or {}
     cells = [cell for row in rows.values() for cell in row]
     titles = titles or [ESTIMATORS.title_of(cell.estimator) for cell in next(iter(rows.values()))]
@@ -90,7 +90,7 @@ def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weigh
 
 
 def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:
-    """Marks the lowest of the row, where there is something to compare it with."""
+    """Return the row with its lowest entry marked, if there are two or more."""
     known = [value for value in values if value is not None]
     lowest = min(known) if len(known) > 1 else None
     return [

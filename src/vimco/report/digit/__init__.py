@@ -1,7 +1,7 @@
-"""A trained model as one web page to draw on: it completes a digit, dreams, and scores what is drawn.
+"""A trained model as one web page to draw on: it completes a digit, dreams, and scores the drawing.
 
-`model.js` is the arithmetic, `page.js` and `page.css` the page around it, `page.html` the frame that they and the
-weights are put into. The file needs nothing else: no network, no server.
+`model.js` is the arithmetic, `page.js` and `page.css` the page around it, and `page.html` the template for these and
+the weights. The file is self-contained: it needs no network and no server.
 """
 
 import base64
@@ -29,7 +29,7 @@ KNOWN = re.compile(
 
 
 def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> str:
-    """The page of a run. With `half` the weights are rounded to 16 bits, which makes it half as large."""
+    """Return the page of a run. With `half` the weights are rounded to 16 bits, which makes it half as large."""
     model = run.model(weights)
     refuse_other_families(model)
     examples = representatives(run.dataset().test, NUM_EXAMPLES)
@@ -45,7 +45,7 @@ def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> st
 
 
 def refuse_other_families(model: Any) -> None:
-    """Refuses a model that `model.js` does not know."""
+    """Refuse a model that `model.js` does not know."""
     if not isinstance(model, SigmoidBeliefNetwork):
         raise UsageError(
             f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
@@ -60,9 +60,9 @@ def refuse_other_families(model: Any) -> None:
 
 
 def representatives(images: np.ndarray, number: int) -> np.ndarray:
-    """Images that between them are near to all others: greedy k-medoids in Hamming distance, on at most 600 images.
+    """Return images that represent all others: greedy k-medoids in Hamming distance, on at most 600 images.
 
-    The boldest comes first.
+    The image with the most ink comes first.
     """
     pixels = images[:: -(-len(images) // 600)].astype(np.float32)
     ink = pixels.sum(axis=1)
@@ -76,7 +76,7 @@ def representatives(images: np.ndarray, number: int) -> np.ndarray:
 
 
 def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title: str, half: bool) -> str:
-    """The page of a model: the frame, filled with style, script, header and weights."""
+    """Return the page of a model: the template filled with style, script, header and weights."""
     dtype = np.dtype("<f2" if half else "<f4")
     with np.errstate(over="ignore"):
         arrays = {name: np.asarray(leaf).astype(dtype) for name, leaf in named_arrays(model).items()}
@@ -99,7 +99,7 @@ def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title:
 
 
 def _facts(run: Run, weights: Weights, half: bool) -> list[tuple[str, str]]:
-    """What the page says about its model: terms and texts."""
+    """Return the description of the model on the page: terms and texts."""
     config = run.config
     kind = {"generative": "generative", "structured": "bottom half from top half"}[config.task]
     proposal = "learned proposal" if config.proposal == "learned" else "samples from the prior"
@@ -114,7 +114,7 @@ def _facts(run: Run, weights: Weights, half: bool) -> list[tuple[str, str]]:
 
 
 def _reference(run: Run, weights: Weights) -> str:
-    """What the test set scores with the same parameters, if that has been evaluated: with most samples."""
+    """Return a sentence on the test score of the same parameters, from the evaluation with the most samples, if any."""
     found = [e for e in run.summary().get("evaluations", []) if e["split"] == "test" and e["weights"] == weights]
     if not found:
         return ""

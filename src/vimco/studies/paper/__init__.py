@@ -1,4 +1,4 @@
-"""The studies of the paper: one table or figure, one file. Importing this folder registers all of them."""
+"""The studies of the paper, one file for each table or figure. Importing this folder registers all of them."""
 
 import importlib
 import pkgutil

@@ -15,7 +15,7 @@ SIZES = (2, 5, 20, 50)
 
 
 def cells(proposal: str) -> list[Cell]:
-    """The curves of one panel."""
+    """Return the curves of one panel."""
     return [*structured(proposal, "nvil", 1, *SIZES), *structured(proposal, "vimco", *SIZES)]
 
 

@@ -1,4 +1,4 @@
-"""Importance-weighted autoencoders (Burda, Grosse & Salakhutdinov, 2015), the reparameterised relative of the paper."""
+"""Importance-weighted autoencoders (Burda, Grosse & Salakhutdinov, 2015): the same bound, reparameterised latents."""
 
 from collections.abc import Sequence
 

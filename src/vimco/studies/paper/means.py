@@ -1,4 +1,4 @@
-"""Sec. 2.5.3: what stands in for the left-out f in VIMCO's signal. At K = 2 both means are the one other sample."""
+"""Sec. 2.5.3: the estimate of the left-out f in VIMCO's signal. At K = 2 both means are the one other sample."""
 
 from collections.abc import Sequence
 

@@ -12,17 +12,17 @@ PROPOSALS = {"prior": "samples from the prior", "learned": "samples from a learn
 
 
 def generative(estimator: str, *sizes: int) -> list[Cell]:
-    """Cells of the 200-200-200 model of whole images, one for each K."""
+    """Return cells of the 200-200-200 model of whole images, one for each K."""
     return [Cell("generative", "learned", (200, 200, 200), estimator, K) for K in sizes]
 
 
 def structured(proposal: str, estimator: str, *sizes: int, layers: tuple[int, ...] = (200, 200, 200)) -> list[Cell]:
-    """Cells of the models that predict the bottom half of an image, one for each K."""
+    """Return cells of the models that predict the bottom half of an image, one for each K."""
     return [Cell("structured", proposal, layers, estimator, K) for K in sizes]
 
 
 def at_every_rate(cells: Iterable[Cell]) -> list[RunConfig]:
-    """The runs of some cells, with each of the paper's learning rates."""
+    """Return the runs of some cells, with each of the paper's learning rates."""
     return [
         replace(PAPER, learning_rate=rate, **cell._asdict())
         for cell in cells

@@ -16,7 +16,7 @@ RAIKO = 53.8  # the best result before, as Sec. 5.2 quotes it
 
 
 def cell(proposal: str, estimator: str = "vimco") -> Cell:
-    """The two-layer model with K = 20."""
+    """Return the two-layer model with K = 20."""
     return structured(proposal, estimator, 20, layers=(200, 200))[0]
 
 

@@ -1,4 +1,4 @@
-"""Which estimator? Those since the paper beside VIMCO, on the paper's models, after equal updates and equal time."""
+"""A comparison of VIMCO with later estimators, on the paper's models, after equal updates and equal time."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""How long the training of a study will take, without its evaluations.
+"""An estimate of the training time of a study, without its evaluations.
 
-From the speed of its own runs where there is one, else from a rough count of work.
+It uses the measured speed of the study's own runs where there is one, else a rough count of operations.
 """
 
 import itertools
@@ -16,16 +16,16 @@ from vimco.studies.runner.tasks import Training
 # Measured on two cores for 784-200-200-200, batch 24: 1.2 ms an update at K = 2, 10.5 ms at K = 50.
 SECONDS_PER_UPDATE, SECONDS_PER_SAMPLE_AND_WEIGHT = 8e-4, 0.19e-3 / 473_600
 SECONDS_TO_START = 10.0  # compiling, and drawing at the end
-USUAL_PIXELS = 784  # of a file that nobody has looked into yet
+USUAL_PIXELS = 784  # assumed for a file that has not been read yet
 
 
 def seconds_left(each: Sequence[float], workers: int) -> float:
-    """Time until all runs have been trained, so many at a time."""
+    """Return the seconds until all runs have been trained, with this many workers."""
     return max(max(each, default=0.0), sum(each) / workers)
 
 
 def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
-    """Time that each run still needs. Runs alike in all but rate and seed are taken to be equally fast."""
+    """Return the seconds that each run still needs. Runs of the same cell are assumed to be equally fast."""
     measured: dict[Cell, list[float]] = {}
     rough: dict[Cell, float] = {}
     known = {dataset.name: math.prod(dataset.image_shape) for dataset in data.available()}
@@ -50,7 +50,7 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
 
 
 def rough_seconds_per_update(config: RunConfig, pixels: int) -> float:
-    """A guess from the number of weights that K samples go through."""
+    """Return an estimate from K and the number of weights."""
     context = pixels // 2 if config.task == "structured" else 0
     sizes = (context, *config.layers, pixels - context)
     weights = sum(a * b for a, b in itertools.pairwise(sizes))
@@ -60,7 +60,7 @@ def rough_seconds_per_update(config: RunConfig, pixels: int) -> float:
 
 
 def words(seconds: float) -> str:
-    """A length of time as people say it: "40 s", "5 min", "3 h 20 min", "2 d 4 h"."""
+    """Return a readable length of time: "40 s", "5 min", "3 h 20 min", "2 d 4 h"."""
     for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
         if seconds >= size:
             whole, rest = divmod(round(seconds / smaller), size // smaller)

@@ -1,4 +1,4 @@
-"""The seam between a study and what runs its commands: tasks, jobs, and the engine that starts them."""
+"""The interface between a study and the engine that runs its commands: tasks, jobs, engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable  # for beartype, in the tests
 class Task(Protocol):
-    """Something to be done by a command of the program `vimco`."""
+    """A piece of work that a command of the program `vimco` does."""
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The readable name."""
         ...
 
     def arguments(self) -> list[str]:
-        """The words after `vimco`."""
+        """Return the arguments of `vimco`."""
         ...
 
 
@@ -23,32 +23,32 @@ class Task(Protocol):
 class Ending:
     """How a job ended."""
 
-    notes: tuple[str, ...] = ()  # sentences for the person
+    notes: tuple[str, ...] = ()  # sentences for the user
     failure: str | None = None
-    is_stopped: bool = False  # it was asked to stop, and has saved what it had done
-    is_lost: bool = False  # its process was killed, by the system for want of memory say
+    is_stopped: bool = False  # it stopped on request, and has saved its state
+    is_lost: bool = False  # its process was killed, for example by the system when memory ran out
 
 
 @runtime_checkable
 class Job(Protocol):
-    """A command under way."""
+    """A running command."""
 
     def ending(self) -> Ending | None:
-        """How it ended; None while it runs."""
+        """Return how it ended; None while it runs."""
         ...
 
     def stop(self) -> None:
-        """Ask it to save what it has done, and to end."""
+        """Ask it to save its state and end."""
         ...
 
     def kill(self) -> None:
-        """End it at once. What it had saved stays."""
+        """End it at once, without saving."""
         ...
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where commands run: `local.LocalWorkers`, or anything else with these two members, such as a cluster."""
+    """The place where commands run: `local.LocalWorkers`, or any object with these two members, such as a cluster."""
 
     number: int  # jobs at a time
 

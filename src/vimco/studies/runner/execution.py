@@ -1,4 +1,4 @@
-"""Runs a study: trains what is missing, resumes what was cut off, keeps what is done, and evaluates the chosen."""
+"""Running a study: train missing runs, resume unfinished ones, keep finished ones, evaluate the chosen ones."""
 
 import time
 from collections import deque
@@ -22,20 +22,20 @@ class Outcome:
 
 
 class Watch:
-    """Told about a study as it goes; does nothing by itself."""
+    """Callbacks for the events of a study; by default they do nothing."""
 
     def started(self, task: Task) -> None:
-        """A command has been started for the task."""
+        """Handle the start of a task's command."""
 
     def ended(self, task: Task, ending: Ending) -> None:
-        """It is done, has failed, or was stopped."""
+        """Handle the end of a task: done, failed or stopped."""
 
     def waited(self, running: Sequence[Task]) -> None:
-        """Some time has passed."""
+        """Update a display; called several times a second."""
 
 
 def run_study(trainings: Sequence[Training], evaluation_samples: int | None, engine: Engine, watch: Watch) -> Outcome:
-    """Train what is not done, then evaluate the chosen runs, if so many samples for it are given."""
+    """Train the runs that are not done, then evaluate the chosen ones, if `evaluation_samples` is given."""
     outcome = execute([training for training in trainings if not training.is_done()], engine, watch)
     if evaluation_samples is not None and outcome.signal_number is None:
         later = execute(evaluations_due(trainings, evaluation_samples), engine, watch)
@@ -44,24 +44,24 @@ def run_study(trainings: Sequence[Training], evaluation_samples: int | None, eng
 
 
 def execute(tasks: Sequence[Task], engine: Engine, watch: Watch) -> Outcome:
-    """Work through the tasks. A failed one does not stop the others; SIGINT and SIGTERM stop all, without loss.
+    """Execute the tasks. A failed one does not stop the others; SIGINT and SIGTERM stop all, and nothing is lost.
 
-    A task whose process was killed is tried once more at the end, alone: the memory may not suffice for several.
+    A task whose process was killed is tried once more at the end, alone: memory may not suffice for several.
     """
     outcome = Outcome()
     with collected_signals() as received:
-        for task in _work_through(tasks, engine, watch, received, outcome):
-            if not received and _work_through([task], engine, watch, received, outcome):
+        for task in _execute_once(tasks, engine, watch, received, outcome):
+            if not received and _execute_once([task], engine, watch, received, outcome):
                 reason = "its process died, twice: it was killed, or the memory did not suffice"
-                _end(task, Ending(failure=reason), watch, outcome)
+                _record_end(task, Ending(failure=reason), watch, outcome)
         outcome.signal_number = received[0] if received else None
     return outcome
 
 
-def _work_through(
+def _execute_once(
     tasks: Sequence[Task], engine: Engine, watch: Watch, received: Sequence[int], outcome: Outcome
 ) -> list[Task]:
-    """Work through the tasks; return those whose process was killed."""
+    """Execute the tasks; return those whose process was killed."""
     waiting, running, lost = deque(tasks), list[tuple[Task, Job]](), list[Task]()
     try:
         while running or (waiting and not received):
@@ -71,7 +71,7 @@ def _work_through(
                     running.append((task, engine.start(task.arguments())))
                     watch.started(task)
                 except UsageError as error:
-                    _end(task, Ending(failure=str(error)), watch, outcome)
+                    _record_end(task, Ending(failure=str(error)), watch, outcome)
             time.sleep(POLL_SECONDS)
             watch.waited([task for task, _ in running])
             for task, job in running.copy():
@@ -84,16 +84,16 @@ def _work_through(
                 if ending.is_lost:
                     lost.append(task)
                 elif ending.is_stopped and not received:
-                    _end(task, Ending(ending.notes, "it was stopped by a signal"), watch, outcome)
+                    _record_end(task, Ending(ending.notes, "it was stopped by a signal"), watch, outcome)
                 else:
-                    _end(task, ending, watch, outcome)
-    finally:  # after a second signal, or a mistake of ours: nothing may go on without us
+                    _record_end(task, ending, watch, outcome)
+    finally:  # after a second signal or an error, no process may survive this one
         for _, job in running:
             job.kill()
     return lost
 
 
-def _end(task: Task, ending: Ending, watch: Watch, outcome: Outcome) -> None:
+def _record_end(task: Task, ending: Ending, watch: Watch, outcome: Outcome) -> None:
     if ending.failure is not None:
         outcome.failures.append((task, ending.failure))
     watch.ended(task, ending)

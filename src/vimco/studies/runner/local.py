@@ -1,4 +1,4 @@
-"""Processes on this machine: each command in a process of its own, on its own cores, stopped by a signal."""
+"""The engine of this machine: each command is a separate process on its own cores, stopped by a signal."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from vimco.plugins import plugin_arguments
 from vimco.studies.runner.engine import Ending
 
-# Becomes the command. Before that, it asks Linux for SIGTERM at the death of the study's process (so that a run saves
-# and ends with it), and takes its cores (before JAX looks at how many there are).
+# A process that replaces itself by the command. First it asks Linux for SIGTERM when the study's process dies, so that
+# the run saves its state and ends too, and sets its cores, before JAX counts them.
 LAUNCHER = """
 import ctypes, os, sys
 parent, cores = sys.argv[1:3]
@@ -28,7 +28,7 @@ STOPPED = (signal.SIGINT, signal.SIGTERM)
 
 
 class LocalWorkers:
-    """A number of processes, each held to its own cores: how many threads a run has decides its last bits."""
+    """A number of processes, each on its own cores: the number of threads determines the last bits of a run."""
 
     def __init__(self, number: int, threads: int | None = None):
         self.number = number
@@ -36,7 +36,7 @@ class LocalWorkers:
         self._places: list[_Process | None] = [None] * number
 
     def start(self, arguments: Sequence[str]) -> "_Process":
-        """Start the program on the cores of a place that is free."""
+        """Start the program on free cores."""
         place = next(i for i, process in enumerate(self._places) if process is None or process.ending() is not None)
         cores = _cores()
         own = {cores[(place * self.threads + i) % len(cores)] for i in range(self.threads)}
@@ -46,7 +46,7 @@ class LocalWorkers:
 
 
 class _Process:
-    """A command in a process of its own."""
+    """A command in a separate process."""
 
     def __init__(self, arguments: Sequence[str], cores: Sequence[int]):
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
@@ -59,11 +59,11 @@ class _Process:
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
             env={**os.environ, "NO_COLOR": "1", "FORCE_COLOR": ""},
-            process_group=0,  # Ctrl-C in a terminal reaches the study alone, which then asks its runs to stop
+            process_group=0,  # Ctrl-C in a terminal reaches only the study, which then stops its runs
         )
 
     def ending(self) -> Ending | None:
-        """How it ended; None while it runs."""
+        """Return how it ended; None while it runs."""
         if self.known_ending is None and self.process.poll() is not None:
             with self.errors:
                 self.errors.seek(0)
@@ -72,7 +72,7 @@ class _Process:
         return self.known_ending
 
     def stop(self) -> None:
-        """Ask it once: a second signal would end it without saving."""
+        """Ask it to stop, once: a second signal would end it without saving."""
         if not self.is_asked and self.process.poll() is None:
             self.process.terminate()
         self.is_asked = True
@@ -85,7 +85,7 @@ class _Process:
 
 
 def _ending(status: int, text: str) -> Ending:
-    """Return how a command ended, from its exit status and what it wrote to stderr."""
+    """Return how a command ended, from its exit status and its stderr."""
     notes = tuple(re.findall(r"^Note: (.*)$", text, re.MULTILINE))
     if status == 0:
         return Ending(notes)

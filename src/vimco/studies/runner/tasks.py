@@ -23,7 +23,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The readable name."""
         return label(self.config)
 
     @property
@@ -33,16 +33,16 @@ class Training:
         return self.config.updates
 
     def run(self) -> Run | None:
-        """The run as it stands on disk; None before its beginning."""
+        """Return the run on disk; None before it has started."""
         return directory.load(self.path) if (self.path / directory.CONFIG).exists() else None
 
     def is_done(self) -> bool:
-        """Whether it has come as far as asked for; further is far enough."""
+        """Return whether it has done the target number of updates, or more."""
         run = self.run()
         return run is not None and run.summary().get("updates", 0) >= self.target
 
     def arguments(self) -> list[str]:
-        """The command that trains, resumes or extends the run."""
+        """Return the command that trains, resumes or extends the run."""
         run = self.run()
         if run is None:
             return ["train", *arguments_of(self.config), "--output", str(self.path)]
@@ -61,24 +61,24 @@ class Evaluating:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The readable name."""
         return f"evaluation of {self.path.name}, {self.weights} weights"
 
     def arguments(self) -> list[str]:
-        """The command that evaluates the run, and records it."""
+        """Return the command that evaluates the run and records the result."""
         options = {"--num-samples": self.num_samples, "--weights": self.weights, "--seed": EVALUATION_SEED}
         return ["evaluate", str(self.path), *(str(word) for option in options.items() for word in option)]
 
 
 def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
-    """The runs with their directories, which studies share."""
+    """Return the trainings of these configurations, in directories that studies share."""
     return [Training(config, output / "runs" / run_name(config)) for config in configurations]
 
 
 def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Evaluating]:
-    """What is still to be measured: the chosen run of each cell and seed, with raw and with averaged parameters.
+    """Return the missing evaluations: of the chosen run of each cell and seed, with raw and averaged parameters.
 
-    Chosen as a table chooses, among all runs of the folder: one of an earlier study may be the best of its cell.
+    Runs are chosen as for a table, among all runs of the folder: one of an earlier study may be the best of its cell.
     """
     configurations = [training.config for training in trainings]
     names, seeds = {config.data for config in configurations}, {config.seed for config in configurations}
