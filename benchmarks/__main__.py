@@ -47,7 +47,7 @@ def repeats_for(K: int, batch: int, width: int) -> int:
 
 
 def beside(own: Timing, limit: Timing) -> dict[str, float]:
-    """Milliseconds, those of the limit, and the ratio; of the best rounds and of the medians."""
+    """Return milliseconds, those of the limit, and the ratio; of the best rounds and of the medians."""
     return {
         "ms": own.best,
         "floor_ms": limit.best,
@@ -59,7 +59,7 @@ def beside(own: Timing, limit: Timing) -> dict[str, float]:
 
 
 def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: int) -> dict[str, Any]:
-    """An update by VIMCO (by NVIL at K = 1, where VIMCO has nothing to compare)."""
+    """Return an update by VIMCO (by NVIL at K = 1, where VIMCO has nothing to compare)."""
     estimator = "vimco" if K > 1 else "nvil"
     repeats = repeats_for(K, batch, width)
     run, seconds_to_first = updates(task, K, batch, width, repeats, estimator)
@@ -81,7 +81,7 @@ def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: 
 
 
 def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
-    """The evaluation of some examples with K samples, per example."""
+    """Return the evaluation of some examples with K samples, per example."""
     size = ROWS // min(K, BLOCK)
     blocks = K // BLOCK
     every = products(task, BLOCK, size, 200)
@@ -100,7 +100,7 @@ def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
 
 
 def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
-    """Every estimator that the model offers samples for, beside VIMCO."""
+    """Return every estimator that the model offers samples for, beside VIMCO."""
     repeats = repeats_for(K, 24, 200)
     names = [name for name in ESTIMATORS if name != "tang" and is_offered(name, model("generative", 200))]
     runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in names}
@@ -113,13 +113,13 @@ def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def needs_more(estimator: str) -> bool:
-    """Whether it is more than a signal of log-weights: it needs more of the model, or learns a baseline."""
+    """Return whether it is more than a signal of log-weights: it needs more of the model, or learns a baseline."""
     built = named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5))
     return bool(built.needs) or bool(jax.tree.leaves(partition(built)[0]))
 
 
 def plain_record(K: int, rounds: int) -> dict[str, Any]:
-    """The update beside the one that a person would first write in JAX."""
+    """Return the update beside the one that a person would first write in JAX."""
     repeats = repeats_for(K, 24, 200)
     run, _ = updates("generative", K, 24, 200, repeats)
     timings = alternating({"own": (run, repeats), "plain": (plain_updates(K, 24, 200, repeats), repeats)}, rounds)
@@ -167,12 +167,12 @@ def memory_record(K: int, slice_size: int | None) -> dict[str, Any]:
 
 
 def start_record() -> dict[str, Any]:
-    """The default run from typing the command to its first update, in a process that has compiled nothing yet."""
+    """Return the seconds from the command to its first update for the default run, without a compilation cache."""
     return {"kind": "start", "task": "generative", "K": RunConfig().num_samples, "seconds": seconds_to_first_update()}
 
 
 def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
-    """The records as a person reads them."""
+    """Return the records as a person reads them."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in columns:
         result.add_column(name.replace("_", " "), justify="right")
@@ -182,7 +182,7 @@ def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -
 
 
 def main(options: Options) -> None:
-    """Measures, prints, writes."""
+    """Measure, prints, writes."""
     console = Console(width=120)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     console.print(f"jax {jax.__version__}, {platform.machine()}, {cores} cores; best of {options.rounds} rounds")

@@ -21,7 +21,7 @@ class Product(NamedTuple):
 
 
 def products(task: str, K: int, batch: int, width: int) -> list[Product]:
-    """The layers of the three-layer model of a task."""
+    """Return the layers of the three-layer model of a task."""
     square = [Product(K * batch, width, width)] * 4
     if task == "generative":
         return [Product(batch, 784, width), *square, Product(K * batch, width, 784)]
@@ -30,7 +30,7 @@ def products(task: str, K: int, batch: int, width: int) -> list[Product]:
 
 
 def xla_products(layers: list[Product], repeats: int, gradients: bool = True) -> Callable[[], None]:
-    """The products of `repeats` updates in one compiled call. Each result is an operand later, so none is left out."""
+    """Return a compiled call of the products of `repeats` updates. Each result is a later operand, so XLA keeps all."""
     parents, weights, residuals = _operands(layers)
 
     def once(_: int, state: tuple) -> tuple:
@@ -53,7 +53,7 @@ def xla_products(layers: list[Product], repeats: int, gradients: bool = True) ->
 
 
 def numpy_products(layers: list[Product], repeats: int) -> Callable[[], None]:
-    """The same products by NumPy."""
+    """Return the same products by NumPy."""
     parents, weights, residuals = jax.tree.map(np.asarray, _operands(layers))
     forward = [np.empty((p.rows, p.outputs), np.float32) for p in layers]
     backward = [np.empty((p.inputs, p.outputs), np.float32) for p in layers]
@@ -68,7 +68,7 @@ def numpy_products(layers: list[Product], repeats: int) -> Callable[[], None]:
 
 
 def _operands(layers: list[Product]) -> tuple[tuple, tuple, tuple]:
-    """Parents with orthonormal rows or columns, so that products of products neither grow nor vanish."""
+    """Return parents with orthonormal rows or columns, so that products of products neither grow nor vanish."""
     rng = np.random.default_rng(0)
 
     def parent(p: Product) -> jax.Array:

@@ -17,7 +17,7 @@ from vimco.training.compilation import compiler_options
 
 
 def plain_updates(K: int, batch: int, width: int, repeats: int) -> Callable[[], None]:
-    """A call that does `repeats` updates of the generative model by VIMCO: library samplers, softplus, Optax."""
+    """Return a call that does `repeats` updates of the generative model by VIMCO: library samplers, softplus, Optax."""
     data = examples("generative").observation
     sizes = [784, width, width, width]
     up = list(itertools.pairwise(sizes))

@@ -16,13 +16,13 @@ from vimco.training.loop import Trainer
 
 
 def examples(task: str, number: int = 50_000) -> Examples:
-    """Images with as many pixels on as in MNIST."""
+    """Return images with as many pixels on as in MNIST."""
     images = jnp.asarray(np.random.default_rng(1).random((number, 784)) < 0.13, jnp.uint8)
     return Examples(images) if task == "generative" else Examples(images[:, 392:], images[:, :392])
 
 
 def model(task: str, width: int, slice_size: int | None = None) -> vimco.SigmoidBeliefNetwork:
-    """The three-layer model of a task."""
+    """Return the three-layer model of a task."""
     key, layers = jax.random.key(0), (width,) * 3
     if task == "generative":
         return vimco.generative_sbn(key, layers, jnp.full(784, 0.13), slice_size=slice_size)
@@ -30,7 +30,7 @@ def model(task: str, width: int, slice_size: int | None = None) -> vimco.Sigmoid
 
 
 def is_offered(estimator: str, model: Any) -> bool:
-    """Whether the model offers all that an estimator needs."""
+    """Return whether the model offers all that an estimator needs."""
     needs = vimco.named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5)).needs
     return all(hasattr(model, need.method) for need in needs)
 
@@ -44,7 +44,7 @@ def updates(
     estimator: str = "vimco",
     slice_size: int | None = None,
 ) -> tuple[Callable[[], None], float]:
-    """A call that does `repeats` updates, and the seconds from nothing to the first one done."""
+    """Return a call that does `repeats` updates, and the seconds from nothing to the first one done."""
     data = examples(task)
     key = jax.random.key(0)
     start = time.perf_counter()
@@ -69,6 +69,6 @@ def updates(
 
 
 def evaluations(task: str, K: int, number: int) -> Callable[[], None]:
-    """A call that evaluates so many examples with K samples each."""
+    """Return a call that evaluates so many examples with K samples each."""
     data, trained = examples(task, number), model(task, 200)
     return lambda: evaluate(trained, data, jax.random.key(1), K)

@@ -14,7 +14,7 @@ class Timing(NamedTuple):
 
 
 def alternating(candidates: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, Timing]:
-    """Times callables that each do so many repeats, in alternation, after one call to warm up."""
+    """Time callables that each do so many repeats, in alternation, after one call to warm up."""
     for run, _ in candidates.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in candidates}

@@ -36,14 +36,14 @@ LEARNED_ONLY = {"VIMCO, f̂ = 0", "RWS (wake)", "RWS (wake), centred"}  # refuse
 
 
 def toys() -> Iterator[tuple[str, Toy, slice]]:
-    """A poor proposal, a good one, and the prior as proposal."""
+    """Return a poor proposal, a good one, and the prior as proposal."""
     yield "uniform proposal", table_toy(LOG_JOINT, [0.0] * 8), PROPOSAL_OF_TABLE
     yield "good proposal", table_toy(LOG_JOINT, GOOD), PROPOSAL_OF_TABLE
     yield "prior as proposal", sbn_toy("structured-prior"), slice(None)
 
 
 def signal_to_noise(toy: Toy, estimator: Estimator, K: int, parameters: slice) -> float:
-    """‖E g‖ / √(E ‖g − E g‖²)."""
+    """Return ‖E g‖ / √(E ‖g − E g‖²)."""
     probability = toy.probabilities(K + num_auxiliary(estimator))
     gradients = toy.gradients(estimator, K)[:, parameters]
     mean = probability @ gradients
@@ -52,7 +52,7 @@ def signal_to_noise(toy: Toy, estimator: Estimator, K: int, parameters: slice) -
 
 
 def table(title: str, toy: Toy, parameters: slice) -> Iterator[str]:
-    """The lines of a table in Markdown: estimators by number of samples."""
+    """Return the lines of a table in Markdown: estimators by number of samples."""
     yield f"| {title} | " + " | ".join(f"K = {K}" for K in SAMPLES) + " |"
     yield "|---" * (len(SAMPLES) + 1) + "|"
     for name, make in ESTIMATORS.items():

@@ -17,7 +17,7 @@ with the published vulnerabilities.
 
 
 def required(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribution]:
-    """The package and all that it needs, without extras."""
+    """Return the package and all that it needs, without extras."""
     key = re.sub(r"[-_.]+", "-", name).lower()
     if key in seen:
         return
@@ -33,12 +33,12 @@ def required(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribut
 
 
 def name_in(requirement: str) -> str:
-    """The name of the package that is required."""
+    """Return the name of the package that is required."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
 def licence(metadata: importlib.metadata.PackageMetadata) -> str:
-    """The licence by its SPDX name where there is one, else as the package words it."""
+    """Return the licence by its SPDX name where there is one, else as the package words it."""
     classifiers = [c.rpartition(" :: ")[2] for c in metadata.get_all("Classifier", []) if c.startswith("License ::")]
     words = metadata.get("License-Expression") or "; ".join(classifiers) or metadata.get("License") or "unknown"
     return words.splitlines()[0]

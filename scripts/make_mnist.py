@@ -34,7 +34,7 @@ FILE_NAMES = {
 
 
 def grey_levels(source: Path, split: str) -> np.ndarray:
-    """The grey levels of a split, (N, 784) uint8, checked."""
+    """Return the grey levels of a split, (N, 784) uint8, checked."""
     path = next((source / name for name in FILE_NAMES[split] if (source / name).exists()), None)
     if path is None:
         raise SystemExit(f"{source} holds none of {', '.join(FILE_NAMES[split])}.")
@@ -49,7 +49,7 @@ def grey_levels(source: Path, split: str) -> np.ndarray:
 
 
 def main() -> None:
-    """Parses, makes, compares."""
+    """Parse, makes, compares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, metavar="SOURCE")
     parser.add_argument("--output", type=Path, default=MNIST_FILE, metavar="FILE")

@@ -24,13 +24,13 @@ FENCE = "````````"
 
 
 def found(name: str) -> Any:
-    """The object of a dotted name."""
+    """Return the object of a dotted name."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
 
 
 def written(node: ast.AST) -> str:
-    """An annotation or a default as the source has it, with the plain word for arrays of any library."""
+    """Return an annotation or a default as the source has it, with the plain word for arrays of any library."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("field"):
         node = {word.arg: word.value for word in node.keywords}.get("default", ast.Constant(...))
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
@@ -48,13 +48,13 @@ def signature(node: ast.FunctionDef, *, is_method: bool) -> str:
 
 
 def entry(kind: str, name: str, body: list[str], options: tuple[str, ...] = (), depth: int = 0) -> list[str]:
-    """A directive of the Python domain with Markdown inside."""
+    """Return a directive of the Python domain with Markdown inside."""
     fence = FENCE[depth:]
     return [f"{fence}{{py:{kind}}} {name}", *options, "", *body, "", fence, ""]
 
 
 def comment(lines: list[str], node: ast.stmt) -> str:
-    """The comment behind a field, or the lines of comment above it."""
+    """Return the comment behind a field, or the lines of comment above it."""
     behind = re.search(r"  # (.*)", lines[(node.end_lineno or node.lineno) - 1])
     if behind:
         return behind[1]
@@ -67,7 +67,7 @@ def comment(lines: list[str], node: ast.stmt) -> str:
 
 
 def of_function(name: str, node: ast.FunctionDef, kind: str = "function", depth: int = 0) -> list[str]:
-    """A function or a method."""
+    """Return a function or a method."""
     decorators = {ast.unparse(d) for d in node.decorator_list}
     if "property" in decorators:
         result = [] if node.returns is None else [f":type: {written(node.returns)}"]
@@ -80,7 +80,7 @@ def of_function(name: str, node: ast.FunctionDef, kind: str = "function", depth:
 
 
 def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
-    """A class with its public fields and methods, in the order of the source."""
+    """Return a class with its public fields and methods, in the order of the source."""
     body, arguments = [ast.get_docstring(node) or "", ""], ""
     for number, member in enumerate(node.body):
         if isinstance(member, ast.FunctionDef):
@@ -99,7 +99,7 @@ def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
 
 
 def reference(name: str) -> list[str]:
-    """One name of the reference, in MyST Markdown."""
+    """Return one name of the reference, in MyST Markdown."""
     full = name if "." in name else f"vimco.{name}"
     value = found(full)
     if not callable(value):

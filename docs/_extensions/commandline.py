@@ -17,7 +17,7 @@ from vimco.cli.program import parser
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Every command that has no commands of its own."""
+    """Return every command that has no commands of its own."""
     inner = [action for action in parser._actions if isinstance(action.choices, dict)]
     for action in inner:
         for command in action.choices.values():
@@ -27,12 +27,12 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def cell(text: str) -> str:
-    """Text that may stand in a table."""
+    """Return text that may stand in a table."""
     return text.replace("|", r"\|").replace("\n", " ")
 
 
 def table(command: argparse.ArgumentParser) -> list[str]:
-    """The options of a command, one row each."""
+    """Return the options of a command, one row each."""
     lines = ["| option | what | default |", "|---|---|---|"]
     for action in command._actions:
         if action.dest == "help":

@@ -10,7 +10,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 
 def drawn(tex: str, size: float, *, is_inline: bool) -> str:
-    """The SVG of a formula in the colour of the text around it, with its TeX for those who do not see it."""
+    """Return the SVG of a formula in the colour of the text around it, with its TeX for those who do not see it."""
     ziamath.config.svg2 = False
     formula = ziamath.Latex(tex, size=size, color="currentColor", inline=is_inline)
     svg = formula.svgxml()
