@@ -8,35 +8,35 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: run test test-torch soak smoke audit bench results docs docs-serve format clean
 
-# Trains the paper's model with VIMCO for two minutes, evaluates it, makes its page, and says where all that is.
+# Train the paper's model with VIMCO for two minutes, evaluate it, make its page, and print the paths.
 run: $(VENV)/.installed
 	$(BIN)/vimco train --num-samples 5 --minutes 2 --output $(RUN)
 	$(BIN)/vimco evaluate $(RUN) --num-samples 100
 	$(BIN)/vimco page $(RUN)
 	@echo
-	@echo "Open $(RUN)/page.html in a browser: the model is inside it, dreams, and explains the digit that you draw."
+	@echo "Open $(RUN)/page.html in a browser: the model inside it dreams, and explains the digit that you draw."
 	@echo "Look at $(RUN)/curves.png, $(RUN)/samples.png and $(RUN)/summary.json. Then try:"
-	@echo "  $(BIN)/vimco train --resume $(RUN) --minutes 10          go on with this run"
+	@echo "  $(BIN)/vimco train --resume $(RUN) --minutes 10          resume this run"
 	@echo "  $(BIN)/vimco evaluate $(RUN)                             with 1000 samples, as in the paper"
 	@echo "  $(BIN)/vimco train --task structured --num-samples 20    predict bottom halves from top halves"
 	@echo "  $(BIN)/vimco --help"
 
-# All tests, the linter and the type checker. Tests of extras that are not installed skip, and say so.
+# Run all tests, the linter and the type checker. Tests of extras that are not installed are skipped.
 test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# The tests of the PyTorch and Pyro bridges: a large install, so a target of its own.
+# Run the tests of the PyTorch and Pyro bridges, which need a large install.
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
 
-# A thousand kills, full disks, damaged files: every run must end as if nothing had happened. Takes hours.
+# Disturb runs by a thousand kills, full disks and damaged files: each must end as if undisturbed. Takes hours.
 soak: $(VENV)/.installed-test
 	$(BIN)/python tests/soak.py --kills 1000
 
-# Builds the source distribution, a wheel out of it, installs each into an empty environment, and uses the program there.
+# Build the source distribution and a wheel from it, install each into an empty environment, and use the program there.
 smoke: $(VENV)/.installed-test
 	rm -rf build/smoke
 	$(INSTALL) build
@@ -45,20 +45,20 @@ smoke: $(VENV)/.installed-test
 	  sh scripts/smoke.sh $(PYTHON) "$$package" || exit 1; \
 	done
 
-# Known vulnerabilities of the versions in constraints.txt, by the records of PyPI: the one target that needs the network.
+# Check the versions in constraints.txt against the known vulnerabilities on PyPI. Needs the network.
 audit: $(VENV)/.installed
 	$(INSTALL) pip-audit
 	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
 
-# Milliseconds per update beside the matrix products alone: prints a table, writes bench.json (or BENCH_OUTPUT).
+# Measure milliseconds per update beside the matrix products alone: print a table, write bench.json (or BENCH_OUTPUT).
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
-# docs/paper/results.md and its figures, from the records of our own runs in docs/results.
+# Write docs/paper/results.md and its figures, from the records of runs in docs/results.
 results: $(VENV)/.installed
 	$(BIN)/vimco report docs/results --output docs/paper --remarks docs/results/remarks.txt
 
-# The site, in site/. Warnings are errors, and so are links that lead nowhere. Needs no network.
+# Build the site in site/. Warnings and broken links are errors. Needs no network.
 docs: $(VENV)/.installed-docs
 	$(BIN)/vimco report docs/results --output site/paper/report --remarks docs/results/remarks.txt
 	mkdir -p site/how-to && $(BIN)/vimco page docs/models/halves --weights best-average --half --output site/how-to/live.html
@@ -91,7 +91,7 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable ".[docs]"
 	@touch $@ $(VENV)/.installed
 
-# This version of PyTorch first: with it in place nothing asks for a newer one with accelerator libraries.
+# Install this version of PyTorch first, so that pip does not fetch a newer one with accelerator libraries.
 $(VENV)/.installed-torch: $(VENV)/.installed-test
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable ".[test,pyro]"

@@ -1,4 +1,4 @@
-"""Prints a table and writes its records as JSON: milliseconds beside the matrix products alone."""
+"""Print a table and write its records as JSON: milliseconds beside the matrix products alone."""
 
 import json
 import os
@@ -42,12 +42,12 @@ class Options:
 
 
 def repeats_for(K: int, batch: int, width: int) -> int:
-    """About 60 ms of updates."""
+    """Return the number of updates that take about 60 ms."""
     return max(2, round(300_000 / (K * batch * width + 100_000) * 20))
 
 
 def beside(own: Timing, limit: Timing) -> dict[str, float]:
-    """Return milliseconds, those of the limit, and the ratio; of the best rounds and of the medians."""
+    """Return milliseconds, those of the limit, and their ratio, for the best rounds and the medians."""
     return {
         "ms": own.best,
         "floor_ms": limit.best,
@@ -59,13 +59,13 @@ def beside(own: Timing, limit: Timing) -> dict[str, float]:
 
 
 def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: int) -> dict[str, Any]:
-    """Return an update by VIMCO (by NVIL at K = 1, where VIMCO has nothing to compare)."""
+    """Return the record of an update by VIMCO (by NVIL at K = 1, where VIMCO cannot be used)."""
     estimator = "vimco" if K > 1 else "nvil"
     repeats = repeats_for(K, batch, width)
     run, seconds_to_first = updates(task, K, batch, width, repeats, estimator)
     layers = products(task, K, batch, width)
     timings = alternating({"update": (run, repeats), "limit": (xla_products(layers, repeats), repeats)}, rounds)
-    # By itself: BLAS threads go on spinning after a product, and would slow down whatever runs next.
+    # NumPy is timed separately: its BLAS threads spin after a product and would slow down the next measurement.
     blas = alternating({"numpy": (numpy_products(layers, repeats), repeats)}, max(3, rounds // 3))
     return {
         "kind": kind,
@@ -81,12 +81,12 @@ def update_record(kind: str, task: str, K: int, batch: int, width: int, rounds: 
 
 
 def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
-    """Return the evaluation of some examples with K samples, per example."""
+    """Return the record of an evaluation with K samples, per example."""
     size = ROWS // min(K, BLOCK)
     blocks = K // BLOCK
     every = products(task, BLOCK, size, 200)
     layers = [layer for layer in every if layer.rows == BLOCK * size]
-    shared = [layer for layer in every if layer.rows == size]  # what sees the data alone, once for all blocks
+    shared = [layer for layer in every if layer.rows == size]  # layers of the data alone, computed once for all blocks
     timings = alternating(
         {
             "evaluation": (evaluations(task, K, size), size),
@@ -100,7 +100,7 @@ def evaluation_record(task: str, K: int, rounds: int) -> dict[str, Any]:
 
 
 def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
-    """Return every estimator that the model offers samples for, beside VIMCO."""
+    """Return the records of every estimator that the model supports, relative to VIMCO."""
     repeats = repeats_for(K, 24, 200)
     names = [name for name in ESTIMATORS if name != "tang" and is_offered(name, model("generative", 200))]
     runs = {name: (updates("generative", K, 24, 200, repeats, name)[0], repeats) for name in names}
@@ -113,13 +113,13 @@ def estimator_records(K: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def needs_more(estimator: str) -> bool:
-    """Return whether it is more than a signal of log-weights: it needs more of the model, or learns a baseline."""
+    """Return whether an estimator needs more than log-weights of the model, or learns a baseline."""
     built = named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5))
     return bool(built.needs) or bool(jax.tree.leaves(partition(built)[0]))
 
 
 def plain_record(K: int, rounds: int) -> dict[str, Any]:
-    """Return the update beside the one that a person would first write in JAX."""
+    """Return the record of the update beside a straightforward one in JAX."""
     repeats = repeats_for(K, 24, 200)
     run, _ = updates("generative", K, 24, 200, repeats)
     timings = alternating({"own": (run, repeats), "plain": (plain_updates(K, 24, 200, repeats), repeats)}, rounds)
@@ -127,7 +127,7 @@ def plain_record(K: int, rounds: int) -> dict[str, Any]:
 
 
 def step_records(K: int, rounds: int) -> list[dict[str, Any]]:
-    """Devices for speed, each by itself, beside the plain things that they replace."""
+    """Return the records of single kernels beside the plain code that they replace."""
     repeats = repeats_for(K, 24, 200)
     records = []
     for name, (plain, own) in steps(K, 24, repeats).items():
@@ -137,7 +137,7 @@ def step_records(K: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def step_record(name: str, K: int, plain: Timing, own: Timing) -> dict[str, Any]:
-    """What one step wins."""
+    """Return the record of one kernel."""
     return {
         "kind": "step",
         "task": "generative",
@@ -151,7 +151,7 @@ def step_record(name: str, K: int, plain: Timing, own: Timing) -> dict[str, Any]
 
 
 def memory_record(K: int, slice_size: int | None) -> dict[str, Any]:
-    """Peak memory of a process that does two updates, and of one that only starts."""
+    """Return the peak memory of a process that does two updates, and of one that only starts."""
     peak = [
         int(subprocess.run([sys.executable, "-m", "benchmarks.memory", *words], capture_output=True, check=True).stdout)
         for words in ([], [str(K), str(slice_size or 0)])
@@ -172,7 +172,7 @@ def start_record() -> dict[str, Any]:
 
 
 def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
-    """Return the records as a person reads them."""
+    """Return the records as a readable table."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in columns:
         result.add_column(name.replace("_", " "), justify="right")
@@ -182,7 +182,7 @@ def table(title: str, columns: tuple[str, ...], records: list[dict[str, Any]]) -
 
 
 def main(options: Options) -> None:
-    """Measure, prints, writes."""
+    """Measure, print the tables, and write the records."""
     console = Console(width=120)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     console.print(f"jax {jax.__version__}, {platform.machine()}, {cores} cores; best of {options.rounds} rounds")

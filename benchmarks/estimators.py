@@ -1,4 +1,4 @@
-"""How noisy each estimator's gradient is on the paper's network, at three moments of one training by VIMCO.
+"""The noise of each estimator's gradient on the paper's network, at three moments of one training by VIMCO.
 
     python -m benchmarks.estimators --num-samples 5 --updates 500 2000 8000
 
@@ -49,7 +49,7 @@ class Options:
 
 
 def records(options: Options, K: int) -> list[dict[str, Any]]:
-    """Return what was measured with K samples: one record for each moment and estimator."""
+    """Return one record for each moment and estimator, with K samples."""
     config = RunConfig(task=options.task, proposal=options.proposal, layers=options.layers, num_samples=K)  # type: ignore[arg-type]
     experiment = Experiment(config, load_dataset(config.data))
     trainer, examples = experiment.trainer, experiment.examples("train")
@@ -75,7 +75,7 @@ def records(options: Options, K: int) -> list[dict[str, Any]]:
                 parts["proposal"] = statistics.of(lambda model: model.proposal)
             for part, values in parts.items():
                 record[f"{part}_variance"] = float(values.total_variance)
-                # The mean of n draws has a square that is too large by a share 1/n of the variance.
+                # The square of the mean of n draws is too large by 1/n of the variance.
                 squared = float(values.total_signal_to_noise) ** 2 - 1 / options.draws
                 record[f"{part}_snr"] = max(squared, 0.0) ** 0.5
             found.append(record)
@@ -83,7 +83,7 @@ def records(options: Options, K: int) -> list[dict[str, Any]]:
 
 
 def main(options: Options) -> None:
-    """Measure, print, write."""
+    """Measure, print the table, and write the records."""
     console = Console(width=120)
     found: list[dict[str, Any]] = []
     for K in options.num_samples:

@@ -1,7 +1,7 @@
 """The limit of an update: its matrix products alone, by XLA and by NumPy's BLAS, on the same shapes.
 
 No gradient flows into binary samples, so a layer needs two products: parents times weights, and parents times residuals
-for the weights' gradient. What sees the data alone has B rows, everything else K B.
+for the weights' gradient. Inputs from the data alone have B rows, all others K B.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def xla_products(layers: list[Product], repeats: int, gradients: bool = True) ->
         weights, residuals = state
         forward = tuple(p @ w for p, w in zip(parents, weights, strict=True))
         if not gradients:
-            # A sum that depends on all results keeps them alive; it costs a row each.
+            # Adding one element of every result makes XLA compute them all.
             return tuple(w + 1e-30 * f[:1, :1] for w, f in zip(weights, forward, strict=True)), residuals
         contract_rows = (((0,), (0,)), ((), ()))
         return (
@@ -53,7 +53,7 @@ def xla_products(layers: list[Product], repeats: int, gradients: bool = True) ->
 
 
 def numpy_products(layers: list[Product], repeats: int) -> Callable[[], None]:
-    """Return the same products by NumPy."""
+    """Return a call of the same products by NumPy."""
     parents, weights, residuals = jax.tree.map(np.asarray, _operands(layers))
     forward = [np.empty((p.rows, p.outputs), np.float32) for p in layers]
     backward = [np.empty((p.inputs, p.outputs), np.float32) for p in layers]
@@ -68,7 +68,7 @@ def numpy_products(layers: list[Product], repeats: int) -> Callable[[], None]:
 
 
 def _operands(layers: list[Product]) -> tuple[tuple, tuple, tuple]:
-    """Return parents with orthonormal rows or columns, so that products of products neither grow nor vanish."""
+    """Return operands: parents are orthonormal, so that repeated products neither grow nor vanish."""
     rng = np.random.default_rng(0)
 
     def parent(p: Product) -> jax.Array:

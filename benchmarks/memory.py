@@ -8,7 +8,7 @@ from benchmarks.subjects import updates
 
 
 def peak_megabytes() -> int:
-    """Of this process since it began. `getrusage` would count the process that started it, too, on Linux."""
+    """Return the peak memory of this process. On Linux `getrusage` would include the parent process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024**2  # in bytes, on macOS

@@ -1,4 +1,4 @@
-"""The same update as one would first write it in JAX, and devices for speed beside the plain things they replace."""
+"""A straightforward version of the same update in JAX, and single kernels beside the plain code that they replace."""
 
 import functools
 import itertools
@@ -70,9 +70,9 @@ def plain_updates(K: int, batch: int, width: int, repeats: int) -> Callable[[], 
 
 
 def steps(K: int, batch: int, repeats: int) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-    """For each device its plain form and its own, each a call that does it `repeats` times.
+    """Return for each kernel a call of its plain form and one of its own, each with `repeats` repeats.
 
-    Each result goes into the next repeat, so that none is left out.
+    Each result is an input of the next repeat, so that XLA computes all of them.
     """
     rng = np.random.default_rng(0)
     hidden = jnp.asarray(rng.normal(0, 2, (K, batch, 200)), jnp.float32)

@@ -1,4 +1,4 @@
-"""How long a person waits for the first update of `vimco train`."""
+"""The time until the first update of `vimco train`."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ LIMIT_SECONDS = 120
 
 
 def seconds_to_first_update() -> float:
-    """From typing the command to the first line of its metrics, which here comes with the first update."""
+    """Return the seconds from the command to its first line of metrics, written after the first update."""
     program = Path(sys.executable).with_name("vimco")
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder) / "run" / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""What is timed: updates and evaluations of the paper's models on random bits."""
+"""The timed work: updates and evaluations of the paper's models on random bits."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def updates(
     estimator: str = "vimco",
     slice_size: int | None = None,
 ) -> tuple[Callable[[], None], float]:
-    """Return a call that does `repeats` updates, and the seconds from nothing to the first one done."""
+    """Return a call that does `repeats` updates, and the seconds to build and compile the first."""
     data = examples(task)
     key = jax.random.key(0)
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def updates(
     order = trainer.epoch_order(data, 0)
 
     def advance(number: int) -> None:
-        # The order of one epoch serves all: which examples are taken makes no difference to the time.
+        # All epochs use the same order: the time does not depend on the examples.
         state[0] = jax.block_until_ready(trainer.advanced(state[0], data, order, number))
 
     advance(1)
@@ -69,6 +69,6 @@ def updates(
 
 
 def evaluations(task: str, K: int, number: int) -> Callable[[], None]:
-    """Return a call that evaluates so many examples with K samples each."""
+    """Return a call that evaluates this many examples with K samples each."""
     data, trained = examples(task, number), model(task, 200)
     return lambda: evaluate(trained, data, jax.random.key(1), K)

@@ -1,4 +1,4 @@
-"""Fair timing on a shared machine: every candidate in turn, several rounds, best and median."""
+"""Timing on a shared machine: all candidates in alternation, several rounds, best and median."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ class Timing(NamedTuple):
 
 
 def alternating(candidates: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, Timing]:
-    """Time callables that each do so many repeats, in alternation, after one call to warm up."""
+    """Time callables in alternation, after one warm-up call each; return milliseconds per repeat."""
     for run, _ in candidates.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in candidates}

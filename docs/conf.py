@@ -1,4 +1,4 @@
-"""The site: Markdown by MyST, the theme Furo, and four small extensions of our own. `make docs` builds it."""
+"""The site: Markdown by MyST, the theme Furo, and four small extensions. `make docs` builds it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Print how noisy each estimator's gradient is on tiny models, exactly: sums over every set of K samples, no sampling.
+"""Print the exact noise of each estimator's gradient on tiny models, summed over every set of K samples.
 
     python scripts/exact_variances.py
 

@@ -1,9 +1,9 @@
-"""Print how noisy the estimators' gradients are on a trained model: `vimco.gradient_statistics` at its parameters.
+"""Print the noise of the estimators' gradients on a trained model: `vimco.gradient_statistics` at its parameters.
 
     python scripts/gradient_noise.py docs/models/halves 5 20
 
-The numbers behind the run are values of K. The ratio is ‖mean‖ / √variance of the proposal's gradient, over 200 sets of
-samples of one batch of 24 test examples; at a ratio of 0.07 nothing was measured but noise.
+The numbers after the run are values of K. The ratio is ‖mean‖ / √variance of the proposal's gradient, over 200 sets of
+samples of one batch of 24 test examples; pure noise has a ratio of 0.07.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Prints the packages that vimco depends on, with their versions and licences, as docs/reference/dependencies.md."""
+"""Print the packages that vimco depends on, with versions and licences, for docs/reference/dependencies.md."""
 
 import importlib.metadata
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 
 HEAD = """# Dependencies
 
-What `pip install vimco` brings, directly or by way of another package, with the versions that the tests were run with.
-`python scripts/licences.py > docs/reference/dependencies.md` renews the list; `make audit` compares `constraints.txt`
+The packages that `pip install vimco` installs, directly or indirectly, with the versions that the tests were run with.
+`python scripts/licences.py > docs/reference/dependencies.md` updates the list; `make audit` compares `constraints.txt`
 with the published vulnerabilities.
 
 | package | version | licence |
@@ -17,7 +17,7 @@ with the published vulnerabilities.
 
 
 def required(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribution]:
-    """Return the package and all that it needs, without extras."""
+    """Return the package and all its dependencies, without extras."""
     key = re.sub(r"[-_.]+", "-", name).lower()
     if key in seen:
         return
@@ -33,12 +33,12 @@ def required(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribut
 
 
 def name_in(requirement: str) -> str:
-    """Return the name of the package that is required."""
+    """Return the name of the required package."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
 def licence(metadata: importlib.metadata.PackageMetadata) -> str:
-    """Return the licence by its SPDX name where there is one, else as the package words it."""
+    """Return the SPDX name of the licence if there is one, else the package's own words."""
     classifiers = [c.rpartition(" :: ")[2] for c in metadata.get_all("Classifier", []) if c.startswith("License ::")]
     words = metadata.get("License-Expression") or "; ".join(classifiers) or metadata.get("License") or "unknown"
     return words.splitlines()[0]

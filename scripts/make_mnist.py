@@ -1,4 +1,4 @@
-"""Makes the MNIST that comes with the package (src/vimco/data/mnist.npy.xz) from grey MNIST.
+"""Make the MNIST that comes with the package (src/vimco/data/mnist.npy.xz) from grey MNIST.
 
     python scripts/make_mnist.py SOURCE [--output FILE]
 
@@ -6,9 +6,9 @@ SOURCE is a folder with the images, as the original idx files (train-images-idx3
 are or gzipped) or as text (mnist_train.csv, mnist_test.csv: a line of names, then lines of label and 784 grey levels).
 Both give the same pixels, and the script checks that these are MNIST's.
 
-The draw uses raw output of a PCG64 generator with a recorded seed, which numpy keeps fixed, so the pixels come out the
-same everywhere, and their checksum must be the one that the package expects. The compressed file repeats byte for byte
-with liblzma 5.4; should another version pack the same pixels differently, the script says so.
+The draw uses raw output of a PCG64 generator with a recorded seed, which numpy guarantees, so the pixels are the same
+everywhere, and their checksum must be the one that the package expects. The compressed file is the same byte for byte
+with liblzma 5.4; if another version compresses the same pixels differently, the script says so.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from vimco.data.packed import write_packed
 
 SMALLEST = 9 | (1 << 31)  # lzma.PRESET_EXTREME
 FILE_SHA256 = "4d8ed6ea22084dfad5ebbce57206992c2ea66acad1449984287a1d4de453da4a"
-GREY_SHA256 = {  # of the grey levels alone, one byte each, whatever file they came in
+GREY_SHA256 = {  # of the grey levels alone, one byte each, for any file format
     "train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
     "test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
 }
@@ -49,7 +49,7 @@ def grey_levels(source: Path, split: str) -> np.ndarray:
 
 
 def main() -> None:
-    """Parse, makes, compares."""
+    """Make the file, and compare its checksums with the known ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, metavar="SOURCE")
     parser.add_argument("--output", type=Path, default=MNIST_FILE, metavar="FILE")

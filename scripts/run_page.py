@@ -1,4 +1,4 @@
-"""Run the Python of a documentation page, put its figures beside it, and what it prints into its text blocks.
+"""Run the Python of a documentation page, and write its output into its text blocks and its figures beside it.
 
     python scripts/run_page.py docs/tutorial/index.md
     python scripts/run_page.py docs/tutorial/other-libraries.md numpyro      # or pyro, torch
@@ -19,7 +19,7 @@ import pages
 
 
 def main(page: Path, library: str | None) -> None:
-    """Run the page, and write it again."""
+    """Run the page, and rewrite it."""
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "vimco", "svg.fonttype": "none", "axes.spines.top": False}
     matplotlib.rcParams |= {"axes.spines.right": False, "font.size": 9, "savefig.transparent": False}

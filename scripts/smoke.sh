@@ -1,4 +1,4 @@
-# Installs a distribution into an empty environment and uses the program, away from the checkout: smoke.sh PYTHON PACKAGE
+# Install a distribution into an empty environment and use the program there: smoke.sh PYTHON PACKAGE
 set -eu
 package=$(realpath "$2")
 constraints=$(realpath constraints.txt)

@@ -3,9 +3,8 @@
     ```{api} multi_sample_bound VIMCO vimco.training.Trainer
     ```
 
-Names without a dot are public names of vimco. Docstrings here are Markdown, as people write them, and shapes are
-strings in annotations. So this reads the source itself: autodoc would take the former for reStructuredText, and
-evaluate the latter.
+Names without a dot are public names of vimco. This reads the source itself, because docstrings here are Markdown, which
+autodoc would parse as reStructuredText, and shapes are strings in annotations, which it would evaluate.
 """
 
 import ast
@@ -30,16 +29,16 @@ def found(name: str) -> Any:
 
 
 def written(node: ast.AST) -> str:
-    """Return an annotation or a default as the source has it, with the plain word for arrays of any library."""
+    """Return an annotation or a default as written in the source, with `Array` for arrays of any library."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("field"):
         node = {word.arg: word.value for word in node.keywords}.get("default", ast.Constant(...))
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-        return node.value  # a class that is named before it is defined
+        return node.value  # a forward reference to a class
     return ast.unparse(node).replace("AnyArray", "Array").replace("'", '"')
 
 
 def signature(node: ast.FunctionDef, *, is_method: bool) -> str:
-    """Parameters and result as they are written."""
+    """Return parameters and result as written in the source."""
     arguments = node.args
     if is_method and not any(ast.unparse(d) == "staticmethod" for d in node.decorator_list):
         (arguments.posonlyargs or arguments.args).pop(0)
@@ -54,7 +53,7 @@ def entry(kind: str, name: str, body: list[str], options: tuple[str, ...] = (), 
 
 
 def comment(lines: list[str], node: ast.stmt) -> str:
-    """Return the comment behind a field, or the lines of comment above it."""
+    """Return the comment after a field, or the comment lines above it."""
     behind = re.search(r"  # (.*)", lines[(node.end_lineno or node.lineno) - 1])
     if behind:
         return behind[1]
@@ -67,7 +66,7 @@ def comment(lines: list[str], node: ast.stmt) -> str:
 
 
 def of_function(name: str, node: ast.FunctionDef, kind: str = "function", depth: int = 0) -> list[str]:
-    """Return a function or a method."""
+    """Return the entry of a function or a method."""
     decorators = {ast.unparse(d) for d in node.decorator_list}
     if "property" in decorators:
         result = [] if node.returns is None else [f":type: {written(node.returns)}"]
@@ -80,7 +79,7 @@ def of_function(name: str, node: ast.FunctionDef, kind: str = "function", depth:
 
 
 def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
-    """Return a class with its public fields and methods, in the order of the source."""
+    """Return the entry of a class with its public fields and methods, in the order of the source."""
     body, arguments = [ast.get_docstring(node) or "", ""], ""
     for number, member in enumerate(node.body):
         if isinstance(member, ast.FunctionDef):
@@ -99,7 +98,7 @@ def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
 
 
 def reference(name: str) -> list[str]:
-    """Return one name of the reference, in MyST Markdown."""
+    """Return the entry of one name in MyST Markdown."""
     full = name if "." in name else f"vimco.{name}"
     value = found(full)
     if not callable(value):
@@ -113,13 +112,13 @@ def reference(name: str) -> list[str]:
 
 
 class API(SphinxDirective):
-    """Put the reference of some names here."""
+    """A directive that inserts the reference of some names."""
 
     required_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """Parse what the source says as Markdown."""
+        """Parse the entries as Markdown."""
         for name in self.arguments[0].split():
             value = found(name if "." in name else f"vimco.{name}")
             if callable(value):

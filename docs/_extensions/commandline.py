@@ -1,4 +1,4 @@
-"""The reference of the program, from its parser: nothing about an option is written by hand.
+"""The reference of the program, generated from its parser.
 
 ```{commands}
 ```
@@ -17,7 +17,7 @@ from vimco.cli.program import parser
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Return every command that has no commands of its own."""
+    """Return every command without subcommands."""
     inner = [action for action in parser._actions if isinstance(action.choices, dict)]
     for action in inner:
         for command in action.choices.values():
@@ -27,7 +27,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def cell(text: str) -> str:
-    """Return text that may stand in a table."""
+    """Return the text escaped for a cell of a table."""
     return text.replace("|", r"\|").replace("\n", " ")
 
 
@@ -49,10 +49,10 @@ def table(command: argparse.ArgumentParser) -> list[str]:
 
 
 class Commands(SphinxDirective):
-    """Put the reference of every command here."""
+    """A directive that inserts the reference of every command."""
 
     def run(self) -> list[nodes.Node]:
-        """Make a section of each command."""
+        """Return a section for each command."""
         found = []
         for command in commands(parser()):
             section = nodes.section(ids=[nodes.make_id(command.prog)], names=[command.prog])

@@ -1,4 +1,4 @@
-"""Formulas as SVG, drawn when the site is built: no script, no font and no network in the reader's browser."""
+"""Formulas as SVG, drawn when the site is built: the browser needs no script, no font and no network."""
 
 import html
 from xml.etree import ElementTree
@@ -10,7 +10,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 
 def drawn(tex: str, size: float, *, is_inline: bool) -> str:
-    """Return the SVG of a formula in the colour of the text around it, with its TeX for those who do not see it."""
+    """Return the SVG of a formula in the colour of the text around it, with its TeX as alternative text."""
     ziamath.config.svg2 = False
     formula = ziamath.Latex(tex, size=size, color="currentColor", inline=is_inline)
     svg = formula.svgxml()
@@ -28,7 +28,7 @@ def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
 
 
 def visit_display(self: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula of its own, with its number if it has one."""
+    """Write a displayed formula, with its number if it has one."""
     number = f'<span class="number">({html.escape(str(node["number"]))})</span>' if node.get("number") else ""
     name = f' id="{html.escape(node["ids"][0])}"' if node["ids"] else ""
     self.body.append(f'<div class="formula"{name}>{drawn(node.astext(), 24, is_inline=False)}{number}</div>')

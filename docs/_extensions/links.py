@@ -1,4 +1,4 @@
-"""Links: each within the site leads to a file and an anchor that are there, and nothing is loaded from elsewhere."""
+"""A check of links: each within the site leads to an existing file and anchor, and nothing is loaded from elsewhere."""
 
 import re
 from html.parser import HTMLParser
@@ -12,7 +12,7 @@ LOADS = {("link", "href"), ("script", "src"), ("img", "src"), ("source", "src"),
 
 
 class Reader(HTMLParser):
-    """Collects the names in a page, and the addresses that it leads to or loads."""
+    """A parser that collects the anchors in a page, and the addresses that it links to or loads."""
 
     def __init__(self, page: Path):
         super().__init__()
@@ -21,7 +21,7 @@ class Reader(HTMLParser):
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Look at one tag."""
+        """Collect the anchor and the address of one tag."""
         for name, value in attrs:
             if name in ("id", "name") and value:
                 self.anchors.add(value)
@@ -31,7 +31,7 @@ class Reader(HTMLParser):
 
 
 def anchors_as_targets(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Make targets of MyST of `<a id="name"></a>` before headings, and HTML of the links to those elsewhere."""
+    """Turn `<a id="name"></a>` before headings into MyST targets, and links to those of other pages into HTML."""
     text = re.sub(r'^<a id="([^"]+)"></a>\n\n(?=#)', r"(\1)=\n", source[0], flags=re.MULTILINE)
     for name in re.findall(r'<a id="([^"]+)"></a>', text):
         text = re.sub(rf"\[([^]]*)\]\(#{re.escape(name)}\)", rf'<a href="#{name}">\1</a>', text)
@@ -39,7 +39,7 @@ def anchors_as_targets(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def check(app: Sphinx, exception: Exception | None) -> None:
-    """Refuse a site with a link that leads nowhere."""
+    """Refuse a site with a broken link."""
     if exception or app.builder.format != "html":
         return
     root, problems = Path(app.outdir).resolve(), []

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the curves of every figure anew, so that they answer the pointer, the keyboard, and the buttons below them.
+// Replace the picture of every figure by interactive curves: for the pointer, the keyboard and the buttons below them.
 
 const DASHES = { "-": "", "--": "6 3", ":": "1.5 3", "-.": "6 3 1.5 3" };
 const MARGIN = { left: 50, right: 26, top: 24, bottom: 36 };
@@ -67,7 +67,7 @@ function plot(figure, number) {
     return drawing;
   });
 
-  // The range of bounds leaves the steep first steps out of view; all panels share it.
+  // The range of bounds hides the steep first steps; all panels share it.
   function range(curves) {
     const values = curves.flatMap((c) => c.y);
     if (isLogarithmic) return [Math.min(...values) / 1.1, Math.max(...values) * 1.1];

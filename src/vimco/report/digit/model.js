@@ -1,4 +1,4 @@
-// A sigmoid belief network in plain arithmetic: what `vimco.models` computes, for one image at a time.
+// A sigmoid belief network in plain arithmetic: the same as `vimco.models`, for one image at a time.
 //
 //   P(x, h | c) = P(h¹ | c) P(h² | h¹) … P(x | hᴸ)      h¹ is the deepest layer; all units are 0 or 1
 //
@@ -76,10 +76,10 @@ function normalizedWeights(logWeights) {
 class Chain {
   constructor(layers, isSymmetric) {
     this.layers = layers; // each { weights: [one for each parent], bias }
-    this.isSymmetric = isSymmetric; // children see −1 and +1 in place of 0 and 1
+    this.isSymmetric = isSymmetric; // children see −1 and +1 instead of 0 and 1
   }
 
-  /** What depends on the data alone, computed once for all samples: `source` enters first, `side` the last layer. */
+  /** The logits from the data alone, computed once for all samples: `source` is for the first layer, `side` for the last. */
   inputs(source, side = null) {
     const [first, last] = [this.layers[0], this.layers.at(-1)];
     return {
@@ -100,7 +100,7 @@ class Chain {
     return logits;
   }
 
-  /** One latent vector for each layer, and the log-probability of what is drawn. `given` are first layers that are not. */
+  /** One latent vector for each layer, and the log-probability of the drawn ones; the first layers may be `given`. */
   sample(key, number, inputs, given = []) {
     const latents = [...given];
     let logProb = 0;
@@ -135,7 +135,7 @@ class Network {
     this.middle = this.isStructured ? Math.floor(height / 2) * width : 0; // the pixels before it are the context
     this.prior = chain("prior");
     this.likelihood = layer("likelihood");
-    this.proposal = chain("proposal.chain"); // null where the prior takes its place
+    this.proposal = chain("proposal.chain"); // null where the prior is the proposal
     this.centred = (values, name) => minus(values, arrays[`${name}.mean`].values);
   }
 

@@ -1,8 +1,8 @@
-// The page: what is drawn, what is asked of the model, and how the answer is shown. The arithmetic is in model.js.
+// The page: the drawing, the requests to the model, and the pictures of its answers. The arithmetic is in model.js.
 
 const SHOWN = 12; // draws in the gallery
 const MANY = 500; // draws in all
-const SAMPLES = [1, 5, 50]; // values of K whose bounds are set side by side
+const SAMPLES = [1, 5, 50]; // values of K whose bounds are compared
 const FIRST = Math.max(...SAMPLES); // samples whose weights are shown
 const SLICE = 10; // milliseconds of work between two pictures of it
 
@@ -85,7 +85,7 @@ const state = {
   key: crypto.getRandomValues(new Int32Array(2)), // of all draws: the same key repeats them
   picked: null, // the draw that is shown large; null: the mean
   switched: new Map(), // deepest layers that were changed by hand, by the number of the dream
-  isPixels: false, // show sampled pixels in place of probabilities
+  isPixels: false, // show sampled pixels instead of probabilities
   isErasing: false,
   cursor: { row: Math.floor(height / 4), column: Math.floor(width / 2), isShown: false },
 };
@@ -96,7 +96,7 @@ let work = null;
 let frame = null;
 let waiting = [];
 
-/** Something has changed: draw anew, with the same random numbers unless the key has changed. */
+/** Draw again after a change, with the same random numbers unless the key has changed. */
 function restart() {
   work = { given: model.given(state.image), draws: [], dreams: [], average: work?.average };
   if (state.mode.isDream) {
@@ -363,7 +363,7 @@ const pad = $("pad");
 let pen = null; // the pointer that draws, while it is down
 let last = null; // its last position, in pixels
 
-/** Before a change by hand: what there was can be had back. */
+/** Remember the drawing before a change, for undo. */
 function remember() {
   state.history.push(state.image.slice());
   if (state.history.length > 200) state.history.shift();
@@ -470,7 +470,7 @@ pad.addEventListener("blur", () => moveCursor(null));
 
 // ---- Controls ----
 
-/** A row of choices, of which one holds. */
+/** A row of choices, one of them selected. */
 function choice(box, labels, chosen) {
   labels.forEach((label, i) => {
     const input = Object.assign(document.createElement("input"), { type: "radio", name: box.id, checked: i === 0 });
@@ -651,7 +651,7 @@ function begin() {
 
 begin();
 
-/** For tests and for the curious: the model, what it has drawn, and the key that repeats it. See docs/how-to/digit-page.md. */
+/** For tests and the console: the model, its draws, and the key that repeats them. See docs/how-to/digit-page.md. */
 window.vimco = {
   model,
   /** The drawing. */
