@@ -1,6 +1,11 @@
 """Crashes at chosen steps: a process ends before, within or after a write, flush, rename or removal of a file."""
 
 import contextlib
+import os
+import re
+import signal
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -14,36 +19,58 @@ class Killed(BaseException):
     """The process ends here. Not an Exception: nobody may handle it."""
 
 
+def raise_killed():
+    """The end of a simulated process: what it held in memory is lost to it, and its files are as they are."""
+    raise Killed
+
+
+def send_sigkill():
+    """The end of this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @contextlib.contextmanager
-def killed_at(step, how="before"):
-    """Ends the process at the n-th step, counted from 1: before it, after it, or within it, if it is a write.
+def killed_where(is_here, how="before", end=raise_killed):
+    """Ends the process at the first step where `is_here(number, place)`: before it, after it, or within it, if a write.
 
-    What a killed process cannot do any more, clearing up, does not happen either. Yields the list of steps so far.
+    Steps are counted from 1; a place is a step's name and the name of its file. What a killed process cannot do any
+    more, clearing up, does not happen either. Yields the list of places so far.
     """
-    taken = []
+    taken, is_dead = [], False
 
-    def counted(name, original):
-        def replacement(*arguments):
-            if step is not None and len(taken) >= step:
-                raise Killed
-            taken.append(name)
-            if len(taken) == step:
-                if how == "within" and name == "_write":
-                    descriptor, content = arguments
-                    original(descriptor, content[: len(content) // 2])
-                elif how == "after":
-                    original(*arguments)
-                raise Killed
+    def step(name, original, *arguments):
+        nonlocal is_dead
+        if is_dead:
+            raise Killed
+        taken.append((name, _file_name(arguments[0])))
+        is_dead = is_here(len(taken), taken[-1])
+        if not is_dead:
             original(*arguments)
-
-        return replacement
+            return
+        if how == "within" and name == "_write":
+            descriptor, content = arguments
+            original(descriptor, content[: len(content) // 2])
+        elif how == "after":
+            original(*arguments)
+        end()
 
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
-            patch.setattr(files, name, counted(name, getattr(files, name)))
+            patch.setattr(files, name, partial(step, name, getattr(files, name)))
         yield taken
+
+
+def killed_at(step, how="before", end=raise_killed):
+    """Ends the process at the n-th step."""
+    return killed_where(lambda number, _place: number == step, how, end)
 
 
 def counted_steps():
     """Counts the steps of a process that lives."""
     return killed_at(None)
+
+
+def _file_name(which):
+    """The name of a file, from its path or descriptor, without a process's number; a folder has none."""
+    path = Path(f"/proc/self/fd/{which}").readlink() if isinstance(which, int) else which
+    return "" if path.is_dir() else re.sub(r"\.\d+\.part$", ".part", path.name)

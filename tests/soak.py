@@ -2,43 +2,56 @@
 
     python tests/soak.py --kills 1000        # `make soak`; --seed repeats a campaign, --folder keeps its files
 
-Each session of a run is a process of its own. It is killed by SIGKILL before, within or after a chosen write, flush,
-rename or removal of a file, or at a random moment; stopped and continued; sent bursts of SIGTERM and SIGINT; its disk
-is full; its clock jumps; a byte of its latest checkpoint is flipped; it is evaluated, drawn and reported on meanwhile.
-Studies lose their workers, and their own process. At the end parameters, training state, best models, metrics, summary
-and pictures must be those of the reference, bit for bit. The exit status is 1 after a difference.
+Most kills are crashes within a process that has compiled a model once. A study of two runs loses sessions,
+evaluations and itself: at a chosen write, flush, rename or removal of a file, before, within or after it, an exception
+that nobody handles ends the work, and what comes next has nothing but the files. New places come first.
+
+Then one of the runs is trained by real processes. They are killed by SIGKILL at such a step or after a random time,
+stopped and continued, sent bursts of SIGTERM and SIGINT; their disk is full; their clock jumps; a byte of the latest
+checkpoint is flipped; the run is evaluated, drawn and reported on meanwhile. A study of real processes loses its
+workers, and its own process.
+
+At the end parameters, training state, best models, metrics, summary, evaluations and pictures must be those of the
+reference, bit for bit. The exit status is 1 after a difference.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import errno
+import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
-from crashes import HOW, STEPS
+import jax
+from crashes import HOW, Killed, killed_at, killed_where, send_sigkill
 from program import assert_same_outcome
 
-from vimco import files
+from vimco import cli, files
 from vimco.errors import UsageError
 from vimco.report import write_report
 from vimco.runs import checkpoints, directory, pictures, session
 from vimco.runs.config import RunConfig
+from vimco.studies.runner import Watch, execution
+from vimco.studies.runner.engine import Ending
+from vimco.studies.runner.tasks import Evaluating, planned
 
 BASE = RunConfig(data="synthetic", log_every=10, validate_every=30, learning_rate=0.01)
-CHANGES = {
+MODELS = 8  # of one campaign: each is compiled once, and then taken from the cache
+OF_A_MODEL = {
     "task": ("generative", "structured"),
     "layers": ((3,), (4, 3)),
     "estimator": ("vimco", "nvil", "rws", "rws-both", "vimco-learned"),
@@ -46,12 +59,76 @@ CHANGES = {
     "precision": ("float32", "float64"),
     "averaging": (None, 0.9),
     "clip": (None, 1.0),
-    "tensorboard": (False, True),
-    "updates": (65, 90),
-    "checkpoint_seconds": (0.0, 0.05, 30.0),
 }
+OF_A_RUN = {"tensorboard": (False, True), "updates": (65, 90), "checkpoint_seconds": (0.0, 0.0, 30.0)}
 KINDS = {"step": 8, "moment": 4, "burst": 2, "pause": 1, "disk": 2, "clock": 1, "damage": 1, "readers": 1}  # how often
-SESSIONS = 40  # of one run; after them it is left in peace
+STEPS = 30  # on files that a command lives at most, where it is to crash
+RUNS = 2  # of one study
+SESSIONS = 10  # of one run of processes that are disturbed; after them it is left in peace
+PROCESSES_EVERY, STUDY_OF_PROCESSES_EVERY = 2, 20  # rounds
+PROGRAM = (sys.executable, "-c", "from vimco.cli import main; main()", "study", "structured-nll", "--data", "synthetic")
+STUDY = (*PROGRAM, "--updates", "60", "--rates", "0.001", "--only", "vimco", "--workers", "2", "--output")
+
+
+class Deaths:
+    """So many crashes within this process, at places where nothing has died yet if a command comes to one."""
+
+    def __init__(self, number: int, draw: random.Random, known: Counter[str]):
+        self.number, self.draw, self.known, self.places = number, draw, set(known), []
+
+    @contextlib.contextmanager
+    def one(self):
+        """Let the command within crash at a step on files, unless it ends before."""
+        last, how = self.draw.randrange(1, STEPS), self.draw.choice(HOW)
+
+        def named(place) -> str:
+            return " ".join((how, *place))
+
+        def is_here(step, place) -> bool:
+            is_new = named(place) not in self.known
+            return len(self.places) < self.number and (step >= last or (step >= last / 2 and is_new))
+
+        with killed_where(is_here, how) as steps:
+            try:
+                yield
+            except Killed:
+                self.places.append(named(steps[-1]))
+                self.known.add(self.places[-1])
+                raise
+
+
+@dataclasses.dataclass
+class Done:
+    """A job that has ended."""
+
+    how: Ending
+
+    def ending(self) -> Ending:
+        return self.how
+
+    def stop(self) -> None: ...
+
+    kill = stop
+
+
+@dataclasses.dataclass
+class WithinThisProcess:
+    """Runs the commands of a study one after the other; they crash, and sometimes the study with them."""
+
+    deaths: Deaths
+    number = 1
+
+    def start(self, arguments) -> Done:
+        try:
+            with self.deaths.one():
+                cli.main(list(arguments))
+        except SystemExit as leaving:
+            return Done(Ending(failure=f"exit status {leaving.code}"))
+        except Killed:
+            if self.deaths.draw.random() < 0.3:
+                raise
+            return Done(Ending(is_lost=True))
+        return Done(Ending())
 
 
 class Campaign:
@@ -59,49 +136,65 @@ class Campaign:
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.draw, self.counts = folder, random.Random(seed), Counter()
+        self.models = [self.drawn(BASE, OF_A_MODEL) for _ in range(MODELS)]
+        self.places: Counter[str] = Counter()  # where sessions crashed
         self.differences: list[str] = []
 
-    def one_run(self) -> None:
-        """One reference, and one run that ends the same in spite of everything."""
-        draw = self.draw
-        config = dataclasses.replace(BASE, seed=draw.randrange(3), **{k: draw.choice(v) for k, v in CHANGES.items()})
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
-        reference, path = folder / "reference", folder / "run"
-        status = self.session(config, reference, nothing, nothing)
-        assert status == 0, f"a run that nothing happened to ended with {status}: {config}"
+    def drawn(self, config: RunConfig, changes: dict) -> RunConfig:
+        return dataclasses.replace(config, **{name: self.draw.choice(values) for name, values in changes.items()})
+
+    @property
+    def kills(self) -> int:
+        return self.counts["crashes"] + self.counts["SIGKILLs"]
+
+    def one_round(self, number: int, most_kills: int, *, with_processes: bool) -> None:
+        """A study that nothing happens to, and runs that end the same in spite of everything."""
+        model, folder = self.draw.choice(self.models), Path(tempfile.mkdtemp(dir=self.folder))
+        seeds = self.draw.sample(range(1000), RUNS)
+        configs = [dataclasses.replace(self.drawn(model, OF_A_RUN), seed=seed) for seed in seeds]
+        deaths = Deaths(most_kills, self.draw, self.places)
+        if in_child(folder / "log", partial(crash_study, configs, folder, deaths)) != 0:
+            self.differences.append(f"{configs}: {tail(folder / 'log')}")
+            return
+        places = json.loads((folder / "places.json").read_text())
+        self.places.update(places)
+        self.counts.update(runs=RUNS, studies=1, crashes=len(places))
+        if with_processes and number % PROCESSES_EVERY == 1:
+            self.run_of_processes(configs[0], planned(configs, folder / "reference")[0].path)
+        if with_processes and number % STUDY_OF_PROCESSES_EVERY == 1:
+            self.study_of_processes(folder)
+        if not self.differences:
+            shutil.rmtree(folder)
+
+    def run_of_processes(self, config: RunConfig, reference: Path) -> None:
+        """A run whose sessions are processes, each disturbed in one way."""
+        path = reference.parent.with_name("run of processes")
         for _ in range(SESSIONS):
             if self.disturbed_session(config, path) == 0:
                 break
         else:
-            assert self.session(config, path, nothing, nothing) == 0
+            assert self.session(config, path, nothing, nothing) == 0, tail(path.with_name("log"))
         self.counts["runs"] += 1
-        self.compare(path, reference, repr(config))
-
-    def compare(self, path: Path, reference: Path, what: str) -> None:
         try:
-            assert_same_outcome(path, reference)
-            for name in ("curves.png", "samples.png"):
-                assert (path / name).read_bytes() == (reference / name).read_bytes(), name
+            assert_same(path, reference)
         except AssertionError as error:
-            self.differences.append(f"{what}: {error}")
-        else:
-            shutil.rmtree(path.parent)
+            self.differences.append(f"{config}: {error}")
 
     def disturbed_session(self, config: RunConfig, path: Path) -> int:
         """One session, disturbed in one way; its exit status."""
         draw, inside, outside = self.draw, nothing, nothing
         kind = draw.choices(tuple(KINDS), tuple(KINDS.values()))[0]
-        number, how, delay = draw.randrange(1, 90), draw.choice(HOW), draw.uniform(0.0, 3.0)
+        number, how, work = draw.randrange(1, 90), draw.choice(HOW), draw.uniform(0.0, 5.0)
         match kind:
             case "step":
-                inside = partial(die_at, number, how)
+                inside = killed_at(number, how, send_sigkill).__enter__
             case "moment":
-                outside = partial(self.after, delay, [signal.SIGKILL])
+                outside = partial(self.after, work, [signal.SIGKILL])
             case "burst":
                 names = draw.choices((signal.SIGTERM, signal.SIGINT), k=draw.randrange(1, 4))
-                outside = partial(self.after, delay, names)
+                outside = partial(self.after, work, names)
             case "pause":
-                outside = partial(self.after, delay, [signal.SIGSTOP, None, signal.SIGCONT])
+                outside = partial(self.after, work, [signal.SIGSTOP, None, signal.SIGCONT])
             case "disk":
                 inside = partial(fill_disk, number)
             case "clock":
@@ -112,38 +205,27 @@ class Campaign:
                 outside = partial(self.read_beside, path)
         status = self.session(config, path, inside, outside)
         self.counts[kind] += 1
-        self.counts["kills"] += status == -signal.SIGKILL
+        self.counts["SIGKILLs"] += status == -signal.SIGKILL
+        log = tail(path.with_name("log"))
         if status not in (0, 2, 130, 143, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
-            self.differences.append(f"{config}: a session ended with {status} after {kind}: {log(path)}")
+            self.differences.append(f"{config}: a session ended with {status} after {kind}: {log}")
         if status == 2 and kind != "disk":
-            self.differences.append(f"{config}: refused after {kind}: {log(path)}")
+            self.differences.append(f"{config}: refused after {kind}: {log}")
         return status
 
     def session(self, config: RunConfig, path: Path, inside, outside) -> int:
         """A session in a process of its own, which has imported everything; its exit status."""
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                with log_file(path).open("w") as file:
-                    os.dup2(file.fileno(), 1)
-                    os.dup2(file.fileno(), 2)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                inside()
-                status = train_or_resume(config, path)
-            except KeyboardInterrupt:
-                status = 130
-            except BaseException as error:
-                print(f"{type(error).__name__}: {error}", flush=True)
-            finally:
-                os._exit(status)
-        outside(process)
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+        def work() -> int:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            inside()
+            return status_of(config, path)
+
+        return in_child(path.with_name("log"), work, outside)
 
     def after(self, seconds: float, names, process: int) -> None:
-        """Sends signals after a while, unless the process has ended."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        """Sends signals once the process has used the processor for so long, unless it has ended."""
+        while used_seconds(process) < seconds:
             if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return
             time.sleep(0.005)
@@ -156,66 +238,102 @@ class Campaign:
         """Evaluates, draws and reports while the run goes on. What is not there yet is told in a sentence."""
         if not (path / directory.CONFIG).exists():
             return
-        reader = os.fork()
-        if reader == 0:
-            status = 1
-            try:
-                for read in (evaluate, draw_samples, lambda p: write_report([p], p.parent / "report", None)):
-                    with contextlib.suppress(UsageError):
-                        read(path)
-                status = 0
-            except BaseException as error:
-                log_file(path).write_text(f"{type(error).__name__}: {error}")
-            finally:
-                os._exit(status)
-        if os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) != 0:
-            self.differences.append(f"a reader beside a live trainer failed: {log(path)}")
 
-    def one_study(self) -> None:
+        def work() -> None:
+            for read in (evaluate, draw_samples, lambda p: write_report([p], p.parent / "report", None)):
+                with contextlib.suppress(UsageError):
+                    read(path)
+
+        if in_child(path.with_name("readers"), work) != 0:
+            self.differences.append(f"a reader beside a live trainer failed: {tail(path.with_name('readers'))}")
+
+    def study_of_processes(self, folder: Path) -> None:
         """A study whose workers and whose own process are killed, until it comes to its end."""
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
-        command = [sys.executable, "-c", "from vimco.cli import main; main()", "study", "structured-nll"]
-        command += [
-            "--data",
-            "synthetic",
-            "--updates",
-            "60",
-            "--rates",
-            "0.001",
-            "--only",
-            "vimco",
-            "--workers",
-            "2",
-            "--output",
-        ]
-        subprocess.run([*command, str(folder / "reference")], check=True, capture_output=True)
-        for _ in range(SESSIONS):
-            process = subprocess.Popen(
-                [*command, str(folder / "study")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
-            deadline = time.monotonic() + self.draw.uniform(1, 20)
-            while process.poll() is None and time.monotonic() < deadline:
+        reference, path = folder / "reference study of processes", folder / "study of processes"
+        subprocess.run([*STUDY, reference], check=True, capture_output=True)
+        for attempt in range(SESSIONS + 1):
+            with (folder / "study log").open("w") as log:
+                process = subprocess.Popen([*STUDY, path], stdout=log, stderr=log)
+            goal = num_lines(path) + self.draw.randrange(12)
+            while process.poll() is None and (num_lines(path) < goal or attempt == SESSIONS):
                 time.sleep(0.05)
+            workers = children(process.pid) if process.poll() is None else []
             if process.poll() is None:
-                workers = children(process.pid)
-                victims = [process.pid] if self.draw.random() < 0.5 or not workers else [self.draw.choice(workers)]
-                for victim in victims:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(victim, signal.SIGKILL)
-                        self.counts["kills"] += 1
+                victim = process.pid if self.draw.random() < 0.5 or not workers else self.draw.choice(workers)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                    self.counts["SIGKILLs"] += 1
             process.wait()
+            while any(map(is_alive, workers)):  # those of a killed study save and end
+                time.sleep(0.05)
             if process.returncode == 0:
                 break
-            time.sleep(1.0)  # the workers of a killed study save and end
+        else:
+            self.differences.append(f"a study in peace ended with {process.returncode}: {tail(folder / 'study log')}")
         self.counts["studies"] += 1
-        for reference in (folder / "reference" / "runs").iterdir():
-            path = folder / "study" / "runs" / reference.name
-            try:
-                assert_same_outcome(path, reference)
-                ours, theirs = (directory.load(p).summary()["evaluations"] for p in (path, reference))
-                assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), "evaluations"
-            except (AssertionError, OSError, UsageError, KeyError) as error:
-                self.differences.append(f"study, {reference.name}: {error}")
+        try:
+            assert_same_study(path, reference)
+        except (AssertionError, OSError, UsageError) as error:
+            self.differences.append(f"study: {error}")
+
+
+def crash_study(configs: list[RunConfig], folder: Path, deaths: Deaths) -> None:
+    """Compare a study that crashes again and again with its reference; write down where it crashed.
+
+    In a process of its own, which compiles: the campaign's must not, so that it can be forked.
+    """
+    execution.POLL_SECONDS = 0.0
+    peace = Deaths(0, deaths.draw, Counter())
+    for name, which in (("reference", peace), ("crashed", deaths)):
+        is_done = False
+        while not is_done:
+            with contextlib.suppress(Killed):
+                trainings, engine = planned(configs, folder / name), WithinThisProcess(which)
+                failures = execution.run_study(trainings, None, engine, Watch()).failures
+                # All runs, not only those that a table would choose.
+                due = [Evaluating(t.path, 2, "best") for t in trainings if t.is_done() and not t.run().evaluations]
+                failures += execution.execute(due, engine, Watch()).failures
+                is_done = not failures
+                assert which.places or is_done, failures
+    assert_same_study(folder / "crashed", folder / "reference")
+    (folder / "places.json").write_text(json.dumps(deaths.places))
+
+
+def assert_same(path: Path, reference: Path) -> None:
+    assert_same_outcome(path, reference)
+    for name in ("curves.png", "samples.png"):
+        assert (path / name).read_bytes() == (reference / name).read_bytes(), name
+
+
+def assert_same_study(path: Path, reference: Path) -> None:
+    """The same runs and likelihoods. One that was cut off may have evaluated a run more, before others had ended."""
+    for run in (reference / "runs").iterdir():
+        assert_same(path / "runs" / run.name, run)
+        ours, theirs = (directory.load(p / "runs" / run.name).evaluations for p in (path, reference))
+        assert theirs, "no evaluations"
+        assert all(evaluation in ours for evaluation in theirs), (ours, theirs)
+
+
+def in_child(log: Path, work, outside=lambda _process: None) -> int:
+    """Work in a process of its own, whose output goes to a file; its exit status, None being 0."""
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            with log.open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            status = work() or 0
+        except KeyboardInterrupt:
+            status = 130
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    outside(process)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def nothing(*_) -> None:
@@ -226,20 +344,38 @@ def children(process: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def log_file(path: Path) -> Path:
-    return path.with_name("log")
+def used_seconds(process: int) -> float:
+    """Seconds of the processor that a process has used: they do not depend on what else the machine does."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def log(path: Path) -> str:
-    return log_file(path).read_text()[-500:]
+def is_alive(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
-def train_or_resume(config: RunConfig, path: Path) -> int:
+def num_lines(study: Path) -> int:
+    """Lines of metrics of a study's runs."""
+    return sum(path.read_bytes().count(b"\n") for path in study.glob("runs/*/metrics.jsonl"))
+
+
+def tail(log: Path) -> str:
+    return log.read_text()[-700:]
+
+
+def train_or_resume(config: RunConfig, path: Path) -> None:
+    if (path / directory.CONFIG).exists():
+        session.resume(path)
+    else:
+        session.train(config, path)
+
+
+def status_of(config: RunConfig, path: Path) -> int:
+    """Train or resume; the exit status that the program would have."""
     try:
-        if (path / directory.CONFIG).exists():
-            session.resume(path)
-        else:
-            session.train(config, path)
+        train_or_resume(config, path)
     except session.Interrupted as interruption:
         return 128 + interruption.signal_number
     except UsageError as error:
@@ -255,28 +391,6 @@ def evaluate(path: Path) -> None:
 
 def draw_samples(path: Path) -> None:
     pictures.draw_samples(directory.load(path), path.parent / "samples.png")
-
-
-def die_at(number: int, how: str) -> None:
-    """SIGKILL to this process at its n-th step on files: before it, after it, or with half of a write done."""
-    taken = 0
-
-    def counted(name, original):
-        def replacement(*arguments):
-            nonlocal taken
-            taken += 1
-            if taken == number:
-                if how == "within" and name == "_write":
-                    original(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                elif how == "after":
-                    original(*arguments)
-                os.kill(os.getpid(), signal.SIGKILL)
-            original(*arguments)
-
-        return replacement
-
-    for name in STEPS:
-        setattr(files, name, counted(name, getattr(files, name)))
 
 
 def fill_disk(number: int) -> None:
@@ -318,30 +432,51 @@ def flip_a_byte(path: Path, draw: random.Random) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000, help="stop after so many SIGKILLs")
+    parser.add_argument("--kills", type=int, default=1000, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="where all choices come from")
-    parser.add_argument("--no-studies", action="store_true", help="leave studies out: they are slow to start")
+    parser.add_argument("--no-processes", action="store_true", help="crashes within one process only: a quick form")
     parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="vimco-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
-    campaign = Campaign(folder, options.seed)
-    while campaign.counts["kills"] < options.kills and not campaign.differences:
-        campaign.one_run()
-        if not options.no_studies and campaign.counts["runs"] % 20 == 1:
-            campaign.one_study()
-        print(dict(campaign.counts), flush=True)
+    share_compiled(os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(folder / "compiled"))
+    campaign, number = Campaign(folder, options.seed), 0
+    while campaign.kills < options.kills and not campaign.differences:
+        number += 1
+        campaign.one_round(number, options.kills - campaign.kills, with_processes=not options.no_processes)
+        print(
+            f"{campaign.kills} kills, {cpu_minutes():.1f} minutes of the processor", dict(campaign.counts), flush=True
+        )
     for difference in campaign.differences:
         print("DIFFERENT:", difference)
+    for place, times in sorted(campaign.places.items()):
+        print(f"{times:5} {place}")
     counts = campaign.counts
     print(
-        f"{counts['kills']} kills in {counts['runs']} runs and {counts['studies']} studies, seed {options.seed}: "
-        f"{len(campaign.differences)} differences."
+        f"{campaign.kills} kills ({counts['SIGKILLs']} of processes, {counts['crashes']} at {len(campaign.places)} "
+        f"places within one) in {counts['runs']} runs and {counts['studies']} studies, seed {options.seed}, "
+        f"{cpu_minutes():.0f} minutes of the processor: {len(campaign.differences)} differences."
     )
     if not campaign.differences and options.folder is None:
         shutil.rmtree(folder)
     sys.exit(1 if campaign.differences else 0)
+
+
+def share_compiled(folder: str) -> None:
+    """Let all processes, forked or started, compile a model once."""
+    options = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in options.items():  # JAX has read its environment when it was imported
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+def cpu_minutes() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used) / 60
 
 
 if __name__ == "__main__":
