@@ -600,6 +600,26 @@ def test_evaluations_are_kept_and_replaced(halfway):
     assert "evaluations" not in run.summary()  # they were of an earlier best model
 
 
+def test_evaluations_of_the_final_weights_outlive_the_end_of_the_run(reference, tmp_path):
+    """As if made after the last validation and before the run finished, or before it was extended in vain."""
+    run = vimco.load(shutil.copytree(reference, tmp_path / "run"))
+    summary = run.summary()
+    outcome = {name: summary[name] for name in ("updates", "epochs", "minutes", "best", "best_average", "note")}
+    finals = {"best": outcome["best"]["update"], "best-average": outcome["best_average"]["update"], "latest": 90}
+    record = {"split": "test", "seed": 0, "num_samples": 2, "negative_log_likelihood": 5.0, "standard_error": 0.1}
+    kept = [{**record, "weights": weights, "update": update} for weights, update in finals.items()]
+    stale = [{**record, "weights": weights, "update": 10, "seed": 1} for weights in finals]
+    store.write_json(run.path / directory.SUMMARY, {"evaluations": [*stale, *kept]})
+    run.record_outcome(outcome)
+    assert run.summary() == {**outcome, "evaluations": kept}
+    assert run.evaluation(2) == kept[0]
+
+    store.write_json(run.path / directory.SUMMARY, {**outcome, "evaluations": kept})
+    run.record_outcome({**outcome, "updates": 100})
+    assert run.summary()["stages"] == [{"updates": 90, "evaluations": kept}]
+    assert run.summary()["evaluations"] == kept[:2]  # the latest weights are of update 100
+
+
 def test_an_extended_run_keeps_what_it_was_worth_before(reference, tmp_path):
     """Stage by stage, so that runs can be compared after equally many updates, whichever was extended."""
     path = shutil.copytree(reference, tmp_path / "run")

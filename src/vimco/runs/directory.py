@@ -237,16 +237,20 @@ class Run:
         """Write the results to `summary.json`, and keep the evaluations that are already there.
 
         Those from before an extension become a stage of their own. Evaluations made during the extension belong to no
-        stage: their parameters are of a later update than the stage's last.
+        stage: their parameters are of a later update than the stage's last. Evaluations of parameters that have been
+        replaced since belong to nothing else, and are dropped.
         """
         with lock_records(self.path):
             before = _summary(self.path / SUMMARY)
             stages, evaluations = before.get("stages", []), before.get("evaluations", [])
-            if before.get("updates") == outcome["updates"] and evaluations:
-                outcome = {**outcome, "evaluations": evaluations}
-            elif kept := [e for e in evaluations if e["update"] <= before.get("updates", -1)]:
-                stages = [*stages, {"updates": before["updates"], "evaluations": kept}]
-            write_json(self.path / SUMMARY, {**outcome, "stages": stages} if stages else outcome)
+            if before.get("updates") != outcome["updates"]:
+                if of_stage := [e for e in evaluations if e["update"] <= before.get("updates", -1)]:
+                    stages = [*stages, {"updates": before["updates"], "evaluations": of_stage}]
+                final = {"latest": outcome["updates"]}
+                final |= {weights: best["update"] for weights in BEST if (best := outcome[weights.replace("-", "_")])}
+                evaluations = [e for e in evaluations if e["update"] == final.get(e["weights"])]
+            kept = {name: records for name, records in (("evaluations", evaluations), ("stages", stages)) if records}
+            write_json(self.path / SUMMARY, {**outcome, **kept})
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Write an evaluation to `summary.json`; it replaces an earlier one of the same kind."""
