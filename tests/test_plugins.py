@@ -14,7 +14,7 @@ PLUGIN = '''
 """Everything that can be added, once."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -35,6 +35,8 @@ from vimco.studies.document import Text
 
 class Damped(Estimator):
     """The naive estimator with a factor before its signal."""
+
+    ascends: ClassVar[str] = "L^K by the model; by the proposal, too, where the factor is 1"
 
     factor: float = eqx.field(static=True, default=1.0)
 
