@@ -199,7 +199,7 @@ def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
     (trainings[0].path / "metrics.jsonl").write_text(compiling + '{"update": 400, "updates_per_second": 2.0}\n')
     fast, slow = durations.seconds_of_each(trainings)
     assert fast == pytest.approx(600 / 2 + durations.SECONDS_TO_START)
-    rough = [durations.rough_seconds_per_update(training.config, 784) for training in trainings]
+    rough = [durations.rough_seconds_per_update(training.config, (28, 28)) for training in trainings]
     assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + durations.SECONDS_TO_START)
     assert durations.seconds_left([fast, slow], 2) == pytest.approx(slow)
     assert durations.seconds_left([60.0, 60.0, 60.0], 2) == 90

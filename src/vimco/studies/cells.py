@@ -26,9 +26,14 @@ class Cell(NamedTuple):
         return cls(**{name: getattr(config, name) for name in cls._fields})
 
     @property
+    def has_choice_of_proposal(self) -> bool:
+        """Whether the model family offers more than one proposal, so that a title must name it."""
+        return "proposal" in MODELS[self.task].parameters
+
+    @property
     def title(self) -> str:
         """The readable name, without K."""
-        proposal = f", {self.proposal} proposal" if "proposal" in MODELS[self.task].parameters else ""
+        proposal = f", {self.proposal} proposal" if self.has_choice_of_proposal else ""
         return " ".join((ESTIMATORS.title_of(self.estimator), *self.estimator_options)) + proposal
 
     @property

@@ -85,4 +85,4 @@ def second_half(points: Points) -> float:
 
 
 def _title(cell: Cell) -> str:
-    return cell.short_title + (f" {cell.proposal}" if cell.task == "structured" else "")
+    return cell.short_title + (f" {cell.proposal}" if cell.has_choice_of_proposal else "")

@@ -4,11 +4,13 @@ It uses the measured speed of the study's own runs where there is one, else a ro
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from statistics import median
 
+import numpy as np
+
 from vimco import data
+from vimco.models import MODELS
 from vimco.runs.config import RunConfig
 from vimco.studies.cells import Cell
 from vimco.studies.runner.tasks import Training
@@ -16,7 +18,7 @@ from vimco.studies.runner.tasks import Training
 # Measured on two cores for 784-200-200-200, batch 24: 1.2 ms an update at K = 2, 10.5 ms at K = 50.
 SECONDS_PER_UPDATE, SECONDS_PER_SAMPLE_AND_WEIGHT = 8e-4, 0.19e-3 / 473_600
 SECONDS_TO_START = 10.0  # compiling, and drawing at the end
-USUAL_PIXELS = 784  # assumed for a file that has not been read yet
+USUAL_SHAPE = (28, 28)  # assumed for a file that has not been read yet
 
 
 def seconds_left(each: Sequence[float], workers: int) -> float:
@@ -28,12 +30,12 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     """Return the seconds that each run still needs. Runs of the same cell are assumed to be equally fast."""
     measured: dict[Cell, list[float]] = {}
     rough: dict[Cell, float] = {}
-    known = {dataset.name: math.prod(dataset.image_shape) for dataset in data.available()}
+    known = {dataset.name: dataset.image_shape for dataset in data.available()}
     positions = []
     for training in trainings:
         config, run = training.config, training.run()
-        pixels = math.prod(run.image_shape) if run else known.get(config.data, USUAL_PIXELS)
-        rough[Cell.of(config)] = rough_seconds_per_update(config, pixels)
+        image_shape = run.image_shape if run else known.get(config.data, USUAL_SHAPE)
+        rough[Cell.of(config)] = rough_seconds_per_update(config, image_shape)
         positions.append(training.target if training.is_done() else (run.updates if run else 0))
         if run and len(run.metrics()) > 1:  # the first line counts the time to compile
             measured.setdefault(Cell.of(config), []).append(1 / max(run.metrics()[-1]["updates_per_second"], 0.01))
@@ -49,10 +51,10 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
     ]
 
 
-def rough_seconds_per_update(config: RunConfig, pixels: int) -> float:
+def rough_seconds_per_update(config: RunConfig, image_shape: tuple[int, int]) -> float:
     """Return an estimate from K and the number of weights."""
-    context = pixels // 2 if config.task == "structured" else 0
-    sizes = (context, *config.layers, pixels - context)
+    context, observation = MODELS[config.task].divide(np.zeros(image_shape).ravel(), image_shape)
+    sizes = (context.size, *config.layers, observation.size)
     weights = sum(a * b for a, b in itertools.pairwise(sizes))
     passes = 2 if config.proposal == "learned" else 1
     samples = config.num_samples * config.batch_size / 24
