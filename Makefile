@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-torch soak smoke audit bench results docs docs-serve format clean
+.PHONY: run test test-torch test-scale soak smoke audit bench results docs docs-serve format clean
 
 # Train the paper's model with VIMCO for two minutes, evaluate it, make its page, and print the paths.
 run: $(VENV)/.installed
@@ -31,6 +31,10 @@ test: $(VENV)/.installed-test
 # Run the tests of the PyTorch and Pyro bridges, which need a large install.
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
+
+# Test several devices, processes and machines: in processes of their own, since JAX counts its devices once.
+test-scale: $(VENV)/.installed-test
+	$(BIN)/python -m pytest --numprocesses 2 --dist load tests/scale
 
 # Disturb runs by a thousand kills, full disks and damaged files: each must end as if undisturbed. Takes hours.
 soak: $(VENV)/.installed-test

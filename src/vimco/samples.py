@@ -6,15 +6,52 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from array_api_compat import array_namespace
+from jax.flatten_util import ravel_pytree
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from vimco.errors import UsageError
 from vimco.signals import effective_sample_size, multi_sample_bound
 
 AnyArray = Any  # a JAX array or a PyTorch tensor; the records of estimators hold either
+
+
+AXIS = "batch"  # the axis of a mesh of devices along which a batch is divided
+
+
+class Part(eqx.Module):
+    """One device's part of a batch: its share, number `index` of `count`, of each quarter of the examples.
+
+    Of each quarter, since four examples, one of each, share random words (`sample_bernoulli`): so a part can draw the
+    very samples that its examples have in the whole batch. Only inside `jax.shard_map`, over the axis `AXIS`.
+    """
+
+    index: Int[Array, ""]
+    count: int = eqx.field(static=True)
+
+    def of(self, whole: Shaped[Array, "N *n"]) -> Shaped[Array, "M *n"]:
+        """Return the part's own of values whose first axis is the examples."""
+        shares = whole.reshape(4, self.count, -1, *whole.shape[1:])
+        return shares[:, self.index].reshape(-1, *whole.shape[1:])
+
+    def joined(self, own: Shaped[Array, "*n M"]) -> Shaped[Array, "*n N"]:
+        """Return the values of the whole batch, from those of all parts, whose last axis is the examples."""
+        return jax.lax.psum(self._in_place(own), AXIS)
+
+    def mean_and_joined(self, mean: PyTree, own: PyTree) -> tuple[PyTree, PyTree]:
+        """Return the average of `mean` over the parts, and `own` joined, in one exchange of one flat vector."""
+        shares = jax.tree.map(lambda leaf: leaf / self.count, mean)
+        flat, restored = ravel_pytree((shares, jax.tree.map(self._in_place, own)))
+        return restored(jax.lax.psum(flat, AXIS))
+
+    def _in_place(self, own: Shaped[Array, "*n M"]) -> Shaped[Array, "*n N"]:
+        """The values in their places among zeros, a sum over devices away from those of the whole batch."""
+        *leading, size = own.shape
+        is_own = jnp.arange(self.count)[:, None] == self.index
+        return jnp.where(is_own, own.reshape(*leading, 4, 1, size // 4), 0).reshape(*leading, self.count * size)
 
 
 class Batch(eqx.Module):
@@ -25,10 +62,17 @@ class Batch(eqx.Module):
 
     observation: Float[Array, "B D"]  # x
     context: Float[Array, "B C"]  # c
+    part: Part | None  # which part of a batch it is, on one of several devices; None: the whole batch
 
-    def __init__(self, observation: Float[Array, "B D"], context: Float[Array, "B C"] | None = None):
+    def __init__(
+        self,
+        observation: Float[Array, "B D"],
+        context: Float[Array, "B C"] | None = None,
+        part: Part | None = None,
+    ):
         self.observation = observation
         self.context = observation[:, :0] if context is None else context
+        self.part = part
 
 
 class Examples(eqx.Module):
@@ -44,9 +88,10 @@ class Examples(eqx.Module):
     def __len__(self) -> int:
         return self.observation.shape[0]
 
-    def batch(self, rows: Int[Array, "B"], dtype: jnp.dtype) -> Batch:
-        """Return the batch of these rows, as floats."""
-        return Batch(self.observation[rows].astype(dtype), self.context[rows].astype(dtype))
+    def batch(self, rows: Int[Array, "B"], dtype: jnp.dtype, part: Part | None = None) -> Batch:
+        """Return the batch of these rows, as floats, or a part of it."""
+        rows = rows if part is None else part.of(rows)
+        return Batch(self.observation[rows].astype(dtype), self.context[rows].astype(dtype), part)
 
 
 Latents = tuple[Float[AnyArray, "K B _"], ...]
@@ -157,7 +202,7 @@ class Estimate(eqx.Module):
     surrogate: Float[AnyArray, "*B"]  # to be maximised; its value means nothing
     log_weights: Float[AnyArray, "K *B"]  # log f(x, h^k), held constant
     learning_signal: Float[AnyArray, "K *B"]  # the factor of ∇ log Q(h^k): centred, before any normalisation
-    residual: Float[AnyArray, "..."] | None = None  # input of the estimator's state, such as running moments
+    residual: Float[AnyArray, "..."] | None = None  # input of the estimator's state; its last axis is the examples
     objective: Float[AnyArray, "*B"] | None = None  # the estimate of the objective; None: the bound
 
     @property
@@ -179,7 +224,11 @@ class Estimate(eqx.Module):
 
 @runtime_checkable  # for beartype, in the tests
 class Model(Protocol):
-    """The method that every model has. A `Need` names the methods of models that offer more."""
+    """The method that every model has. A `Need` names the methods of models that offer more.
+
+    On several devices a model that heeds `batch.part` draws the samples of the whole batch, and says so by a class
+    attribute `heeds_parts = True`. Others are given a key of their own for each part.
+    """
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return K weighted samples for each example."""

@@ -241,7 +241,7 @@ class NVIL(_LearnedBaseline):
         decay: float = 0.8,
     ):
         super().__init__(network, decay)
-        self.options = {
+        self.options: dict[str, Any] = {
             "constant_baseline": constant_baseline,
             "variance_normalisation": variance_normalisation,
             "scale_sees_batch": scale_sees_batch,

@@ -3,12 +3,13 @@
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from vimco.cli.layout import Layout
 from vimco.cli.terminal import err, evaluation_progress, labelled, out
 from vimco.errors import UsageError
 from vimco.files import write_file
@@ -45,6 +46,7 @@ class Evaluate:
     """Print JSON instead of sentences."""
     per_example: Path | None = None
     """Also write the bound of every example to this CSV file."""
+    layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
 
     def __call__(self) -> None:
         """Evaluate the runs, print the results, and keep each in its run's summary."""
@@ -56,6 +58,7 @@ class Evaluate:
             raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
+        self.layout.take()
         loaded = [directory.load(path) for path in self.run]
         evaluations: list[Evaluation] = []
         for run in loaded:
@@ -83,7 +86,14 @@ class Evaluate:
 
     def _evaluation(self, run: Run) -> Evaluation:
         with evaluation_progress(err, str(run.path)) as progress:
-            return run.evaluate(self.num_samples, self.split, weights=self.weights, seed=self.seed, progress=progress)
+            return run.evaluate(
+                self.num_samples,
+                self.split,
+                weights=self.weights,
+                seed=self.seed,
+                progress=progress,
+                devices=self.layout.devices,
+            )
 
 
 def refuse_missing_folder(option: str, path: Path) -> None:

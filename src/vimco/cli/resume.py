@@ -1,7 +1,11 @@
 """The command `vimco resume`: parse, call, print."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
+import tyro
+
+from vimco.cli.layout import Layout
 from vimco.cli.sample import OneRun
 from vimco.cli.train import train_with_display
 from vimco.runs import session
@@ -22,8 +26,10 @@ class Resume:
     """Stop after so many passes over the training set."""
     minutes: float | None = None
     """Stop after so many minutes of training."""
+    layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
 
     def __call__(self) -> None:
         """Resume the run, and print its results."""
         budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
-        train_with_display(lambda display: session.resume(self.run, display, **budget))
+        devices = self.layout.take()
+        train_with_display(lambda display: session.resume(self.run, display, devices=devices, **budget))

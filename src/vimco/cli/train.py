@@ -3,12 +3,13 @@
 import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from vimco.cli.layout import Layout
 from vimco.cli.terminal import TrainingDisplay, err, out
 from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
@@ -40,16 +41,16 @@ class Train:
     """The run directory to make. By default a new one under runs/."""
     resume: Path | None = None
     """Resume the run in this directory; a budget given with it replaces the run's own."""
+    layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
 
     def __call__(self) -> None:
         """Train the model, and print the results."""
-        config, path = self.config, self.resume
+        config, path, devices = self.config, self.resume, self.layout.take()
         if path is None:
-            train_with_display(lambda display: session.train(config.checked, self.output, display))
+            train_with_display(lambda display: session.train(config.checked, self.output, display, devices=devices))
         else:
-            train_with_display(
-                lambda display: session.resume(path, display, **{name: getattr(config, name) for name in BUDGET})
-            )
+            budget = {name: getattr(config, name) for name in BUDGET}
+            train_with_display(lambda display: session.resume(path, display, devices=devices, **budget))
 
 
 def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:

@@ -11,7 +11,7 @@ from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments,
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weight_term
 from vimco.estimators.layered import LayerBaselines
 from vimco.estimators.local_nvil import LocalNVIL
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Part
 from vimco.signals import multi_sample_bound, normalized_weights
 
 
@@ -58,6 +58,7 @@ class NVIL(Estimator):
             variance_normalisation=self.variance_normalisation,
             scale_sees_batch=self.scale_sees_batch,
             centred_weights=self.centred_weights,
+            part=None if batch is None else batch.part,
         )
 
     def updated(self, estimate: Estimate) -> "NVIL":
@@ -75,8 +76,12 @@ def nvil_estimate(
     variance_normalisation: bool = True,
     scale_sees_batch: bool = True,
     centred_weights: bool = False,
+    part: Part | None = None,
 ) -> Estimate:
-    """Return the estimate from samples, the network's b(x) of shape (*B) and running moments, in any array library."""
+    """Return the estimate from samples, the network's b(x) of shape (*B) and running moments, in any array library.
+
+    With a `part` of a batch, the deviation is that of the whole batch.
+    """
     log_weights = held_constant(samples.log_weights)
     xp = array_namespace(log_weights)
     bound = multi_sample_bound(log_weights)
@@ -87,7 +92,10 @@ def nvil_estimate(
 
     scale: AnyArray | float = 1.0
     if variance_normalisation:
-        variance = moments_after(moments, held_constant(residual))[1] if scale_sees_batch else moments.variance
+        variance = moments.variance
+        if scale_sees_batch:
+            seen = held_constant(residual)
+            variance = moments_after(moments, seen if part is None else part.joined(seen))[1]
         deviation = xp.sqrt(variance)
         scale = xp.where(deviation > 1.0, deviation, 1.0)
     surrogate = normalized_surrogate(signal, scale, log_weights, samples, centred_weights)

@@ -1,7 +1,7 @@
 """Gaussian latents with deterministic tanh layers: the models of Burda, Grosse & Salakhutdinov (2015)."""
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -72,6 +72,8 @@ class GaussianModel(eqx.Module):
     centre: Centre
     slice_size: int | None = eqx.field(static=True, default=None)
 
+    heeds_parts: ClassVar[bool] = True
+
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return K draws from the proposal for each example, with gradients through the latents."""
 
@@ -95,10 +97,12 @@ class GaussianModel(eqx.Module):
     def noise(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> Latents:
         """Return ε of every layer, deepest first. The noise of a sample depends on the key and its number alone."""
         widths = [network.outputs[0].bias.shape[0] for network in self.proposal[::-1]]
-        dtype, B = self.centre.mean.dtype, batch.observation.shape[0]
+        dtype, B, part = self.centre.mean.dtype, batch.observation.shape[0], batch.part
 
         def of_sample(number: Int[Array, ""]) -> Float[Array, "B n"]:
-            return jax.random.normal(jax.random.fold_in(key, number), (B, sum(widths)), dtype)
+            shape = (B if part is None else B * part.count, sum(widths))
+            noise = jax.random.normal(jax.random.fold_in(key, number), shape, dtype)
+            return noise if part is None else part.of(noise)
 
         ends = [sum(widths[:i]) for i in range(1, len(widths))]
         return tuple(jnp.split(jax.vmap(of_sample)(numbers), ends, axis=-1))

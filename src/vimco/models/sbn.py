@@ -18,7 +18,7 @@ from vimco.models.layered import LayersOfSBN
 from vimco.models.layers import BernoulliLayer
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
-from vimco.samples import Batch, Choice, ImportanceSamples, Latents, Layers, Logits
+from vimco.samples import Batch, Choice, ImportanceSamples, Latents, Layers, Logits, Part
 
 
 class Chain(eqx.Module):
@@ -93,9 +93,9 @@ class Chain(eqx.Module):
         return self.layers[i](parent, side) if is_last and side is not None else self.layers[i](parent)
 
 
-def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"]) -> Choice:
+def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"], part: Part | None = None) -> Choice:
     """Return a `Choice` that draws values for each of the sample numbers."""
-    return lambda i, logits: sample_bernoulli(fold_in(key, i), numbers, logits)
+    return lambda i, logits: sample_bernoulli(fold_in(key, i), numbers, logits, part)
 
 
 def given(latents: Latents) -> Choice:
@@ -149,19 +149,25 @@ class SigmoidBeliefNetwork(eqx.Module):
     proposal: Proposal | None
     slice_size: int | None = eqx.field(static=True, default=None)
 
+    heeds_parts: ClassVar[bool] = True
+
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return K = `num_samples` draws from the proposal for each example, with their log-probabilities."""
         return dataclasses.replace(self.samples_with_likelihood(key, batch, num_samples), log_likelihood=None)
 
     def samples_with_likelihood(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return the same draws, and also log P(x | h, c) by itself, for annealing."""
-        return in_slices(lambda numbers: self._record(drawn(key, numbers), batch), num_samples, self.slice_size)
+
+        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
+            return self._record(drawn(key, numbers, batch.part), batch)
+
+        return in_slices(record, num_samples, self.slice_size)
 
     def straight_through_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples` whose latents carry the gradient of their means."""
 
         def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            return self._record(straight_through(drawn(key, numbers)), batch, attached=True)
+            return self._record(straight_through(drawn(key, numbers, batch.part)), batch, attached=True)
 
         return in_slices(record, num_samples, self.slice_size)
 
@@ -177,7 +183,7 @@ class SigmoidBeliefNetwork(eqx.Module):
                 "An estimator that looks at single layers takes all their units to be binary, and this model has "
                 "deterministic ones. Use an estimator such as VIMCO."
             )
-        return self._layered_record(drawn(key, jnp.arange(num_samples)), batch)
+        return self._layered_record(drawn(key, jnp.arange(num_samples), batch.part), batch)
 
     def layered_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """Return the record of `layered_samples` for given latents (deepest layer first)."""
@@ -187,7 +193,7 @@ class SigmoidBeliefNetwork(eqx.Module):
         self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
     ) -> tuple[Latents, Float[Array, "K B"]]:
         """Return latents, deepest layer first, drawn from the proposal for each of the sample numbers, and log Q."""
-        in_order, logits = self.walk(drawn(key, numbers), batch)
+        in_order, logits = self.walk(drawn(key, numbers, batch.part), batch)
         latents, _ = self._log_prior(self.deepest_first(in_order), batch)
         return latents, log_prob(in_order, logits)
 
@@ -209,16 +215,18 @@ class SigmoidBeliefNetwork(eqx.Module):
         """Return the latents in the model's order instead of the proposal's; this is its own inverse."""
         return latents[::-1] if self.proposal is not None and self.proposal.is_upward else latents
 
-    def sample(self, key: PRNGKeyArray, context: Float[Array, "B C"]) -> tuple[Latents, Float[Array, "1 B D"]]:
+    def sample(
+        self, key: PRNGKeyArray, context: Float[Array, "B C"], part: Part | None = None
+    ) -> tuple[Latents, Float[Array, "1 B D"]]:
         """Return one draw (h, x) ~ P(x, h | c) for each context: latents, deepest layer first, and observations."""
         key_of_latents, key_of_observation = jax.random.split(key)
         one = jnp.arange(1)
-        latents, _ = self.prior.walk(drawn(key_of_latents, one), self.centre_context(context))
-        return latents, sample_bernoulli(key_of_observation, one, self.observation_logits(latents))
+        latents, _ = self.prior.walk(drawn(key_of_latents, one, part), self.centre_context(context))
+        return latents, sample_bernoulli(key_of_observation, one, self.observation_logits(latents), part)
 
     def log_proposal_of_dreams(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "B"]:
         """Return log Q(h | x, c) at one dream (x, h) ~ P(x, h | c) for each context of the batch (Eq. 12)."""
-        latents, observation = self.sample(key, batch.context)
+        latents, observation = self.sample(key, batch.context, batch.part)
         return self.weighted(latents, Batch(observation[0], batch.context)).log_proposal[0]
 
     def observation_logits(self, latents: Latents) -> Float[Array, "K B D"]:

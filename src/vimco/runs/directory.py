@@ -45,6 +45,7 @@ from vimco.runs.store import (
     read_json,
     write_json,
 )
+from vimco.training.devices import mesh_of
 from vimco.training.evaluation import Evaluation, evaluate
 
 Weights = Literal["best", "best-average", "latest"]
@@ -225,12 +226,14 @@ class Run:
         weights: Weights = "best",
         seed: int = 0,
         progress: Any = None,
+        devices: int = 1,
     ) -> Evaluation:
         """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with."""
+        mesh = mesh_of(devices)
         model, update = self.model_and_update(weights)
         with precision(self.config):
-            examples = Experiment(self.config, self.dataset()).examples(split)
-            evaluation = evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress)
+            examples = Experiment(self.config, self.dataset(), mesh).examples(split)
+            evaluation = evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress, mesh)
             return evaluation._replace(update=update)
 
     def record_outcome(self, outcome: dict[str, Any]) -> None:
@@ -323,7 +326,7 @@ def make_directory(path: Path) -> None:
         raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
 
 
-def create(path: Path, config: RunConfig, dataset: Dataset) -> Run:
+def create(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -> Run:
     """Begin a new run in a directory that this process holds."""
     refuse_occupied(path)  # another process may have written in the meantime
     data = {
@@ -332,7 +335,7 @@ def create(path: Path, config: RunConfig, dataset: Dataset) -> Run:
         "image_shape": list(dataset.image_shape),
         "note": dataset.note,
     }
-    run = Run(path, config, environment(), data, path.name)
+    run = Run(path, config, environment(devices), data, path.name)
     write_config(run)
     return run
 
@@ -358,20 +361,21 @@ def write_config(run: Run) -> None:
     write_json(run.path / CONFIG, record)
 
 
-def environment() -> dict[str, Any]:
+def environment(devices: int = 1) -> dict[str, Any]:
     """Return everything except the configuration that determines the last bits of a result."""
     packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), **versions, "cpu": _cpu(), "threads": _threads()}
+    layout = {"threads": _threads(), "devices": devices}
+    return {"python": platform.python_version(), **versions, "cpu": _cpu(), **layout}
 
 
-def differences(run: Run) -> list[str]:
+def differences(run: Run, devices: int = 1) -> list[str]:
     """Return the differences between this machine and the run's that may change the last bits."""
-    now = environment()
+    now, then = environment(devices), {"devices": 1, **run.environment}  # earlier versions had one device
     return [
-        f"{name} {run.environment.get(name)} then, {now[name]} now"
-        for name in ("vimco", "jaxlib", "cpu", "threads")
-        if run.environment.get(name) != now[name]
+        f"{name} {then.get(name)} then, {now[name]} now"
+        for name in ("vimco", "jaxlib", "cpu", "threads", "devices")
+        if then.get(name) != now[name]
     ]
 
 

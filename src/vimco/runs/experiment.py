@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from vimco.data import Dataset
@@ -19,6 +20,7 @@ from vimco.estimators import Estimator, named_estimator
 from vimco.models import MODELS
 from vimco.runs.config import ARCHITECTURE, MAX_SEED, RunConfig
 from vimco.samples import Examples, Keys, Model
+from vimco.training.devices import replicated
 from vimco.training.loop import Trainer, TrainingState
 from vimco.training.optimizer import adam_with_schedule
 
@@ -47,10 +49,11 @@ def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A configuration together with its data set. Use it inside `precision(config)`."""
+    """A configuration together with its data set, and the devices. Use it inside `precision(config)`."""
 
     config: RunConfig
     dataset: Dataset
+    mesh: Mesh | None = None
 
     def __post_init__(self) -> None:
         if self.config.batch_size > len(self.dataset.train):
@@ -61,10 +64,10 @@ class Experiment:
         self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
 
     def examples(self, split: Split) -> Examples:
-        """Return a split on the device, as the task divides it into observation and context."""
+        """Return a split on the devices, as the task divides it into observation and context."""
         divided = MODELS[self.config.task].divide(self.dataset.splits[split], self.dataset.image_shape)
         context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
-        return Examples(observation, context)
+        return replicated(Examples(observation, context), self.mesh)
 
     @property
     def trainer(self) -> Trainer:
@@ -81,6 +84,7 @@ class Experiment:
                 )
             ),
             key_of_order=key_for(Purpose.ORDER, self.config.seed),
+            mesh=self.mesh,
         )
 
     def model(self) -> Model:

@@ -26,8 +26,9 @@ from vimco.runs.pictures import Pictures
 from vimco.runs.store import Lock, filled, read_arrays, write_tree
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
+from vimco.training.devices import mesh_of, replicated
 from vimco.training.evaluation import evaluate
-from vimco.training.loop import updated
+from vimco.training.loop import advance
 
 SECONDS_PER_CALL = 1.0  # the host handles metrics, signals and the clock between two compiled calls
 
@@ -41,32 +42,37 @@ class Interrupted(Exception):  # noqa: N818 - not an error
         self.run = run
 
 
-def train(config: RunConfig, output: str | Path | None = None, observer: Observer | None = None) -> Run:
+def train(
+    config: RunConfig, output: str | Path | None = None, observer: Observer | None = None, *, devices: int = 1
+) -> Run:
     """Train a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
 
-    Mistakes in the configuration are refused before anything is written.
+    Mistakes in the configuration are refused before anything is written. So many `devices` share each batch.
     """
-    observer = observer or Observer()
+    observer, mesh = observer or Observer(), mesh_of(devices)
     path = directory.new_directory(config) if output is None else Path(output)
     directory.refuse_occupied(path)
     with precision(config):
         dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
-        experiment = Experiment(config, dataset)
+        experiment = Experiment(config, dataset, mesh)
         _rehearse(experiment)
         observers = [observer, *_own_observers(config)]
         model = _starting_model(experiment)
         directory.make_directory(path)
         with store.lock_for_training(path) as lock:
-            run = directory.create(path, config, dataset)
+            run = directory.create(path, config, dataset, devices)
             return _Session(run, lock, experiment, experiment.initial_state(model), Progress(), observers).run_to_end()
 
 
-def resume(path: str | Path, observer: Observer | None = None, **budget: int | float | None) -> Run:
+def resume(
+    path: str | Path, observer: Observer | None = None, *, devices: int = 1, **budget: int | float | None
+) -> Run:
     """Resume a run from its latest checkpoint, to the end of its budget or of new `updates=`, `epochs=` or `minutes=`.
 
-    Budgets count from the run's beginning. The run ends with the same parameters, bit for bit, as without interruption.
+    Budgets count from the run's beginning. On the same number of `devices` the run ends with the same parameters, bit
+    for bit, as without interruption.
     """
-    observer = observer or Observer()
+    observer, mesh = observer or Observer(), mesh_of(devices)
     run = directory.load(path)
     given = {name: value for name, value in budget.items() if value is not None}
     if given:
@@ -75,12 +81,12 @@ def resume(path: str | Path, observer: Observer | None = None, **budget: int | f
         changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
         run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
     with precision(run.config), store.lock_for_training(run.path) as lock:
-        different = directory.differences(run)
+        different = directory.differences(run, devices)
         if different:
             observer.warned(
                 f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
             )
-        experiment = Experiment(run.config, run.dataset(observer.downloaded))
+        experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
         observers = [observer, *_own_observers(run.config)]
         if checkpoints.has_checkpoint(run.path):
             checkpoint = checkpoints.latest_checkpoint(run.path)
@@ -119,7 +125,7 @@ class _Session:
         observers: Sequence[Observer],  # warnings go to the first
     ):
         self.run, self.lock, self.experiment = run, lock, experiment
-        self.state, self.progress, self.observers = state, progress, observers
+        self.state, self.progress, self.observers = replicated(state, experiment.mesh), progress, observers
         self.trainer = experiment.trainer
         self.examples: Examples = experiment.examples("train")
         self.validation: Examples = experiment.examples("validation")
@@ -271,9 +277,10 @@ class _Session:
         Write the model and the average wherever they are the best so far.
         """
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
+        K = self.run.config.num_samples
 
         def bound(model: Any) -> float:
-            evaluation = evaluate(model, self.validation, key, self.run.config.num_samples, self._stop_if_signalled)
+            evaluation = evaluate(model, self.validation, key, K, self._stop_if_signalled, self.trainer.mesh)
             if not math.isfinite(evaluation.mean_bound):
                 raise self._not_finite(self.update, "the validation bound")
             return evaluation.mean_bound
@@ -345,7 +352,8 @@ def _rehearse(experiment: Experiment) -> None:
 
     def rehearsal() -> Any:
         state = experiment.initial_state()
-        return updated(experiment.trainer, state, examples, experiment.trainer.epoch_order(examples, 0))
+        order = experiment.trainer.epoch_order(examples, 0)
+        return advance((experiment.trainer, examples, order, jnp.ones((), jnp.int32)), state)
 
     eqx.filter_eval_shape(rehearsal)
 

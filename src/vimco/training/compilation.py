@@ -18,7 +18,12 @@ WANTED = {
 
 @functools.cache
 def compiler_options() -> dict[str, Any]:
-    """Return the options that this jaxlib knows, and warn about the others: versions add and remove them."""
+    """Return the options that this jaxlib knows, and warn about the others: versions add and remove them.
+
+    All of them are for CPUs.
+    """
+    if jax.default_backend() != "cpu":
+        return {}
     known = {name: value for name, value in WANTED.items() if _is_known(name, value)}
     if known != WANTED:
         names = " and ".join(sorted(WANTED.keys() - known.keys()))

@@ -14,11 +14,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
-from vimco.samples import Batch, Examples, ImportanceSamples, Model
+from vimco.samples import AXIS, Batch, Examples, ImportanceSamples, Model, Part
 from vimco.training.compilation import compiled
+from vimco.training.devices import on_every_device, replicated
 
 BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so memory does not grow with K
 ACTIVE = 0.01
@@ -103,26 +105,30 @@ def evaluate(
     key: PRNGKeyArray,
     num_samples: int,
     progress: Callable[[int, int], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> Evaluation:
     """Return L̂ with K = `num_samples` for every example, in slices of examples and of K: memory does not grow with K.
 
     The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is called with the number of
-    examples done, and of all.
+    examples done, and of all. The devices of a mesh take whole slices of examples; the results are those of one.
     """
     if num_samples < 1:
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
-    statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, model)
+    model, examples = replicated((model, examples), mesh)
+    statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, mesh, model)
     if jax.tree_util.all_leaves([model]):
         # The model is not a pytree, so its arrays are compiled in as constants, and may change before the next call.
-        statistics = eqx.filter_jit(lambda *arguments: _statistics(model, *arguments))
+        statistics = eqx.filter_jit(lambda *arguments: _statistics_of_slices(mesh, model, *arguments))
     size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
+    at_once = 1 if mesh is None else mesh.size
     parts = []
-    for number, start in enumerate(range(0, len(examples), size)):
-        rows = jnp.arange(start, start + size) % len(examples)  # the first examples fill up the last slice
-        parts.append(statistics(examples, rows, jax.random.fold_in(key, number), num_samples))
+    for number, start in enumerate(range(0, len(examples), size * at_once)):
+        rows = jnp.arange(start, start + size * at_once) % len(examples)  # the first examples fill up the last slice
+        keys = [jax.random.fold_in(key, number * at_once + i) for i in range(at_once)]
+        parts.append(statistics(examples, rows, keys, num_samples))
         if progress is not None:
             jax.block_until_ready(parts[-1])
-            progress(min(start + size, len(examples)), len(examples))
+            progress(min(start + size * at_once, len(examples)), len(examples))
     bound, variance, effective = (
         np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
     )
@@ -193,6 +199,26 @@ def _statistics(
     return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
 
 
+def _statistics_of_slices(
+    mesh: Mesh | None,
+    model: Model,
+    examples: Examples,
+    rows: Int[Array, "N"],
+    keys: list[PRNGKeyArray],
+    num_samples: int,
+) -> tuple[Float[Array, "N"], Float[Array, "N"], Float[Array, "N"]]:
+    """The statistics of one slice of examples for each key, on as many devices."""
+    if mesh is None:
+        return _statistics(model, examples, rows, keys[0], num_samples)
+
+    def of_own(part: Part, model: Model, examples: Examples, rows: Array, keys: list) -> tuple[Array, ...]:
+        own_rows, own_key = rows.reshape(part.count, -1)[part.index], jnp.stack(keys)[part.index]
+        own = _statistics(model, examples, own_rows, own_key, num_samples)
+        return tuple(jax.lax.all_gather(column, AXIS, tiled=True) for column in own)
+
+    return on_every_device(of_own, mesh, model, examples, rows, keys)
+
+
 @eqx.filter_jit
 def _posterior_means(
     model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
@@ -200,4 +226,4 @@ def _posterior_means(
     return model.posterior_means(key, examples.batch(rows, jnp.result_type(float)), BLOCK)
 
 
-_compiled_statistics = compiled(_statistics)
+_compiled_statistics = compiled(_statistics_of_slices)

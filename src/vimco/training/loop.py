@@ -6,13 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from vimco.errors import UsageError
 from vimco.estimators import Estimator
 from vimco.models.kernels.randomness import fold_in
 from vimco.parameters import partition
-from vimco.samples import Estimate, Examples, Keys, Model, samples_for
+from vimco.samples import Estimate, Examples, Keys, Model, Part, samples_for
 from vimco.training.compilation import compiled
+from vimco.training.devices import on_every_device, refuse_uneven
 
 
 class Totals(eqx.Module):
@@ -83,7 +86,11 @@ class TrainingState(eqx.Module):
 
 
 class Trainer(eqx.Module):
-    """The settings of the loop. Update n draws its latents and dreams from keys that depend on n alone."""
+    """The settings of the loop. Update n draws its latents and dreams from keys that depend on n alone.
+
+    With a mesh, its devices share every batch. Each holds the whole state; state and examples must be on all of them
+    (`devices.replicated`).
+    """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
     num_samples: int = eqx.field(static=True)
@@ -91,6 +98,11 @@ class Trainer(eqx.Module):
     averaging: float | None = eqx.field(static=True)
     keys: Keys
     key_of_order: PRNGKeyArray
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        if self.mesh is not None:
+            refuse_uneven(self.batch_size, self.mesh.size)
 
     def updates_per_epoch(self, examples: Examples) -> int:
         """Return the number of whole mini-batches in the training set."""
@@ -139,12 +151,18 @@ def _after_first_draw(fixed: tuple[Trainer, Model, Examples], estimator: Estimat
     return estimator.updated(estimate), estimate.objective is not None
 
 
-def _advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
+def advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
+    """The state so many updates later; see `Trainer.advanced`."""
+    mesh = fixed[0].mesh
+    return _advance(None, fixed, state) if mesh is None else on_every_device(_advance, mesh, fixed, state)
+
+
+def _advance(part: Part | None, fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
     trainer, examples, order, num_updates = fixed
     dynamic, static = eqx.partition(state, eqx.is_array)
 
     def step(_: Int[Array, ""], dynamic: PyTree) -> PyTree:
-        return eqx.filter(updated(trainer, eqx.combine(dynamic, static), examples, order), eqx.is_array)
+        return eqx.filter(updated(trainer, eqx.combine(dynamic, static), examples, order, part), eqx.is_array)
 
     after = eqx.combine(jax.lax.fori_loop(0, num_updates, step, dynamic), static)
     # Each update checks the parameters left by the one before it; those of the last update are checked here.
@@ -153,7 +171,7 @@ def _advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState
     return eqx.tree_at(lambda state: state.first_bad_update, after, number)
 
 
-_compiled_advance = compiled(_advance, donate="all-except-first")
+_compiled_advance = compiled(advance, donate="all-except-first")
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
@@ -163,19 +181,13 @@ def _norm(tree: PyTree) -> Float[Array, ""]:
     )
 
 
-def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"]) -> TrainingState:
-    """Return the state after one more update."""
-    batch_number = state.update % trainer.updates_per_epoch(examples)
-    rows = jax.lax.dynamic_slice(order, (batch_number * trainer.batch_size,), (trainer.batch_size,))
+def updated(
+    trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"], part: Part | None = None
+) -> TrainingState:
+    """Return the state after one more update, on one device, or on each of several with its part of the batch."""
     number = state.update + 1
     trainable, rest = partition((state.model, state.estimator))
-
-    def objective(trainable: PyTree) -> tuple[Float[Array, ""], Estimate]:
-        model, estimator = eqx.combine(trainable, rest)
-        estimate = _estimate(trainer, model, estimator, examples, rows, number)
-        return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
-
-    gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
+    gradient, estimate = gradient_and_estimate(trainer, state, examples, order, part)
     steps, optimizer_state = trainer.optimizer.update(gradient, state.optimizer_state, trainable)
     model, estimator = eqx.combine(optax.apply_updates(trainable, steps), rest)
 
@@ -191,13 +203,50 @@ def updated(trainer: Trainer, state: TrainingState, examples: Examples, order: I
     )
 
 
+def gradient_and_estimate(
+    trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"], part: Part | None = None
+) -> tuple[PyTree, Estimate]:
+    """What the next update descends, and the estimate it comes from: both of the whole batch."""
+    batch_number = state.update % trainer.updates_per_epoch(examples)
+    rows = jax.lax.dynamic_slice(order, (batch_number * trainer.batch_size,), (trainer.batch_size,))
+    number = state.update + 1
+    trainable, rest = partition((state.model, state.estimator))
+
+    def objective(trainable: PyTree) -> tuple[Float[Array, ""], Estimate]:
+        model, estimator = eqx.combine(trainable, rest)
+        estimate = _estimate(trainer, model, estimator, examples, rows, number, part)
+        return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
+
+    gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
+    if part is not None:
+        _refuse_other_shapes(estimate)
+        gradient, estimate = part.mean_and_joined(gradient, estimate)
+    return gradient, estimate
+
+
 def _estimate(
-    trainer: Trainer, model: Any, estimator: Estimator, examples: Examples, rows: Array, number: Array
+    trainer: Trainer,
+    model: Any,
+    estimator: Estimator,
+    examples: Examples,
+    rows: Array,
+    number: Array,
+    part: Part | None = None,
 ) -> Estimate:
     """Return the estimate from samples of these rows, drawn with the keys of this update's number."""
-    batch = examples.batch(rows, jnp.result_type(float))
+    batch = examples.batch(rows, jnp.result_type(float), part)
     keys = jax.tree.map(lambda key: fold_in(key, number), trainer.keys)
+    if part is not None and not getattr(model, "heeds_parts", False):
+        keys = jax.tree.map(lambda key: fold_in(key, part.index), keys)
     return estimator(samples_for(model, estimator.needs, keys, batch, trainer.num_samples), batch)
+
+
+def _refuse_other_shapes(estimate: Estimate) -> None:
+    if any(leaf.shape[-1:] != estimate.surrogate.shape for leaf in jax.tree.leaves(estimate)):
+        raise UsageError(
+            "On several devices all that an estimate holds is joined along its last axis, which must be the examples: "
+            "train with one device, or give the estimator's residual that axis."
+        )
 
 
 def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Array, ""]) -> PyTree:

@@ -11,6 +11,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 
 from vimco.errors import UsageError
 from vimco.models.kernels.randomness import sample_words
+from vimco.samples import Part
 
 # 2^f for |f| ≤ 1/2, to 2⁻²³ of its value before rounding: the polynomial through six Chebyshev points.
 EXP2_COEFFICIENTS = Chebyshev.interpolate(np.exp2, 5, domain=[-0.5, 0.5]).convert(kind=Polynomial).coef
@@ -18,13 +19,14 @@ MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest 
 
 
 def sample_bernoulli(
-    key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"]
+    key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"], part: Part | None = None
 ) -> Float[Array, "K B n"]:
     """Draw h^k ~ Bernoulli(σ(logits)) for the sample numbers k. Sample k depends on the key, (B, n) and k alone.
 
     So drawing K samples in slices does not change them. Probabilities are exact to 2⁻²³, and a value less likely than
     2⁻²⁴ is never drawn: if it were drawn too often, its weight would be far too large. The units of an example are
-    independent of each other; four examples share some of their bits (`_four_uniforms`).
+    independent of each other; four examples share some of their bits (`_four_uniforms`). With `part`, logits and
+    samples are those of a part of a batch.
     """
     *leading, B, n = logits.shape
     quarter = -(-B // 4)
@@ -33,7 +35,8 @@ def sample_bernoulli(
     odds = _exp_of_minus(jnp.abs(logits)) if leading else jnp.exp(-jnp.abs(logits))  # of the less likely value
     odds, one_is_likelier = (array.reshape(*leading, 4, quarter, n) for array in (odds, logits > 0))
     four_bits = jnp.zeros((), jnp.int32)
-    for i, uniform in enumerate(_four_uniforms(*sample_words(key, numbers, (quarter, n)))):
+    first = None if part is None else part.index * (quarter * n)
+    for i, uniform in enumerate(_four_uniforms(*sample_words(key, numbers, (quarter, n), first))):
         u, e = uniform.astype(logits.dtype), odds[..., i, :, :]
         is_rare = u + u * e < e
         four_bits = four_bits | ((is_rare != one_is_likelier[..., i, :, :]).astype(jnp.int32) << i)

@@ -33,15 +33,16 @@ def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
 
 
 def sample_words(
-    key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, ...]
+    key: PRNGKeyArray, numbers: Int[Array, "K"], shape: tuple[int, ...], first: Int[Array, ""] | None = None
 ) -> tuple[UInt32[Array, "K ..."], UInt32[Array, "K ..."]]:
     """Return two random words of the given shape for each sample number k. They depend on key, shape and k alone.
 
-    The number of a sample is the high word of its counters, the position within the shape the low one.
+    The number of a sample is the high word of its counters, the position within the shape the low one. Positions count
+    from `first` where the shape is a part of a larger one.
     """
     block = (numbers.shape[0], *shape)
     high = jax.lax.broadcast_in_dim(numbers.astype(jnp.uint32), block, (0,))
-    low = jnp.zeros(block, jnp.uint32)
+    low = jnp.zeros(block, jnp.uint32) if first is None else jnp.full(block, first.astype(jnp.uint32))
     stride = 1
     for axis in range(len(block) - 1, 0, -1):
         low = low + jax.lax.broadcasted_iota(jnp.uint32, block, axis) * jnp.uint32(stride)

@@ -1,0 +1,98 @@
+"""Several devices: which ones share a batch, and how a function runs on all of them."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from vimco.errors import UsageError
+from vimco.samples import AXIS, Part
+
+T = TypeVar("T")
+
+
+def mesh_of(devices: int) -> Mesh | None:
+    """Return so many of this process's devices as the mesh of a training; None for a single one."""
+    if devices < 1:
+        raise UsageError(f"--devices must be positive; got {devices}.")
+    if devices == 1:
+        return None
+    found = jax.local_devices()
+    if devices > len(found):
+        kind = found[0].platform
+        cores = (
+            ' More on a CPU, before anything is computed: jax.config.update("jax_num_cpu_devices", N).'
+            if kind == "cpu"
+            else ""
+        )
+        raise UsageError(f"--devices {devices}: this process has {len(found)}, of the kind {kind}.{cores}")
+    return Mesh(np.array(found[:devices]), (AXIS,))
+
+
+def offer_cpu_devices(number: int) -> None:
+    """Cut the CPU into so many devices, where nothing has been computed yet; GPUs and TPUs are what they are.
+
+    A number that is set already, by JAX_NUM_CPU_DEVICES or XLA_FLAGS, stays.
+    """
+    is_set = jax.config.values["jax_num_cpu_devices"] > 0 or "host_platform_device_count" in os.environ.get(
+        "XLA_FLAGS", ""
+    )
+    if number > 1 and not is_set:
+        with contextlib.suppress(RuntimeError):  # too late: the devices are there
+            jax.config.update("jax_num_cpu_devices", number)
+
+
+def refuse_uneven(batch_size: int, count: int) -> None:
+    """Refuse a batch that does not divide, and name the numbers that would."""
+    if batch_size % (4 * count) == 0:
+        return
+    below = batch_size // (4 * count) * 4 * count
+    sizes = " or ".join(f"{size}" for size in (below, below + 4 * count) if size)
+    numbers = [str(n) for n in range(1, batch_size // 4 + 1) if batch_size % (4 * n) == 0] or ["1"]
+    raise UsageError(
+        f"A batch of {batch_size} does not divide among {count} devices, each of which takes an equal share of every "
+        f"quarter of it. Use --batch-size {sizes}, or {' or '.join(numbers)} devices."
+    )
+
+
+def replicated(tree: T, mesh: Mesh | None) -> T:
+    """Return the tree with a copy of its arrays on every device of the mesh.
+
+    The copies share no memory, since the loop uses that of a state again: `jax.device_put` promises no such thing.
+    """
+    if mesh is None:
+        return tree
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def placed(leaf: Any) -> Any:
+        if not eqx.is_array(leaf) or isinstance(leaf, jax.core.Tracer) or leaf.sharding == everywhere:
+            return leaf  # a tracer where a run is rehearsed: nothing is computed there
+        values = np.asarray(leaf)
+        return jax.make_array_from_callback(leaf.shape, everywhere, lambda _: values.copy())
+
+    return jax.tree.map(placed, tree)
+
+
+def on_every_device(function: Callable[..., Any], mesh: Mesh, *arguments: PyTree) -> Any:
+    """Return function(part, *arguments), called on every device with its own part. The result must be the same on all.
+
+    The compiler is not told to check that (`check_vma`): it does not know what our own rules of differentiation do.
+    """
+    arrays, others = eqx.partition(arguments, eqx.is_array)
+    not_arrays = []
+
+    def on_one(arrays: PyTree) -> PyTree:
+        result = function(Part(jax.lax.axis_index(AXIS), mesh.size), *eqx.combine(arrays, others))
+        of_result, rest = eqx.partition(result, eqx.is_array)
+        not_arrays.append(rest)
+        return of_result
+
+    spec = PartitionSpec()
+    result = jax.shard_map(on_one, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(arrays)
+    return eqx.combine(result, not_arrays[-1])
