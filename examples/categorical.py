@@ -14,14 +14,14 @@ VALUES, FEATURES, K = 6, 16, 8
 
 
 def log_joint(p, h, x):
-    """log P(x, h): each attribute adds its own to the logits of the features. h holds two numbers from 0 to 5."""
+    """Return log P(x, h): each attribute adds to the logits of the features. h holds two numbers from 0 to 5."""
     log_prior = jnp.sum(jax.nn.log_softmax(p["prior"])[jnp.arange(2), h], axis=-1)
     logits = jnp.sum(p["effects"][jnp.arange(2), h], axis=-2) + p["offset"]
     return log_prior + jnp.sum(x * logits - jax.nn.softplus(logits), axis=-1)
 
 
 def importance_samples(p, key, x):
-    """K draws h ~ Q(h | x) for each example, and both log-probabilities, of shape (K, examples)."""
+    """Return K draws h ~ Q(h | x) for each example, and both log-probabilities, of shape (K, examples)."""
     hidden = jnp.tanh(x @ p["hidden"])
     logits = jnp.einsum("bi,ian->ban", hidden, p["output"])  # example, attribute, value
     h = jax.random.categorical(key, logits, shape=(K, *logits.shape[:-1]))
@@ -31,7 +31,7 @@ def importance_samples(p, key, x):
 
 @jax.jit
 def scores(p, x):
-    """The bound and the exact log-likelihood, per example."""
+    """Return the bound and the exact log-likelihood, per example."""
     bound = vimco.multi_sample_bound(importance_samples(p, jax.random.key(0), x).log_weights)
     every_h = jnp.indices((VALUES, VALUES)).reshape(2, -1).T[:, None]
     return jnp.mean(bound), jnp.mean(jax.nn.logsumexp(log_joint(p, every_h, x), axis=0))

@@ -20,13 +20,13 @@ def log_bernoulli(b, logits):
 
 
 def log_joint(p, b, z, x):
-    """log P(x, b, z): a line, a place z ~ N(0, 1) on it, and a little noise around it."""
+    """Return log P(x, b, z): a line, a place z ~ N(0, 1) on it, and a little noise around it."""
     at = p["start"][b] + p["direction"][b] * z[..., None]
     return log_bernoulli(b, p["prior"]) + norm.logpdf(z) + jnp.sum(norm.logpdf(x, at, NOISE), axis=-1)
 
 
 def importance_samples(p, key, x):
-    """K draws (b, z) ~ Q(b | x) Q(z | b, x) for each point, and the log-probabilities, of shape (K, points)."""
+    """Return K draws (b, z) ~ Q(b | x) Q(z | b, x) for each point, and the log-probabilities, of shape (K, points)."""
     key_of_b, key_of_z = jax.random.split(key)
     logits = jnp.tanh(x @ p["hidden"] + p["bias"]) @ p["output"]
     b = jax.random.bernoulli(key_of_b, jax.nn.sigmoid(logits), (K, *logits.shape)).astype(int)
@@ -38,7 +38,7 @@ def importance_samples(p, key, x):
 
 @jax.jit
 def scores(p, x):
-    """The bound and the exact log-likelihood, per point."""
+    """Return the bound and the exact log-likelihood, per point."""
     bound = vimco.multi_sample_bound(importance_samples(p, jax.random.key(0), x).log_weights)
     covariance = jnp.einsum("bi,bj->bij", p["direction"], p["direction"]) + NOISE**2 * jnp.eye(2)
     lines = [log_bernoulli(b, p["prior"]) + multivariate_normal.logpdf(x, p["start"][b], covariance[b]) for b in (0, 1)]

@@ -48,7 +48,7 @@ def made_up_data(key):
 
 @jax.jit
 def log_likelihood(params, data):
-    """The mean of log P(x) over the rows: a sum over all 2^6 sets of factors."""
+    """Return the mean of log P(x) over the rows: a sum over all 2^6 sets of factors."""
     h = jnp.asarray(list(itertools.product([0.0, 1.0], repeat=FACTORS)))
     log_prior = dist.Bernoulli(logits=params["frequency"]).log_prob(h).sum(-1)
     log_likelihood = dist.Normal(h @ params["patterns"], 0.5).log_prob(data[:, None]).sum(-1)

@@ -18,14 +18,14 @@ def log_bernoulli(h, logits):
 
 
 def log_joint(p, h, x):
-    """log P(x, h): a symptom stays away if every cause that is present fails to bring it about."""
+    """Return log P(x, h): a symptom is absent if no present cause triggers it."""
     log_absent = -jax.nn.softplus(p["leak"]) - h @ jax.nn.softplus(p["links"])
     log_present = jnp.log(-jnp.expm1(log_absent))
     return log_bernoulli(h, p["prior"]) + jnp.sum(x * log_present + (1 - x) * log_absent, axis=-1)
 
 
 def importance_samples(p, key, x):
-    """K draws h ~ Q(h | x) for each patient, and both log-probabilities, of shape (K, patients)."""
+    """Return K draws h ~ Q(h | x) for each patient, and both log-probabilities, of shape (K, patients)."""
     logits = x @ p["weights"] + p["bias"]
     h = jax.random.bernoulli(key, jax.nn.sigmoid(logits), (K, *logits.shape)).astype(x.dtype)
     return vimco.ImportanceSamples(log_joint(p, h, x), log_bernoulli(h, logits))
@@ -33,7 +33,7 @@ def importance_samples(p, key, x):
 
 @jax.jit
 def scores(p, x):
-    """The bound and the exact log-likelihood, per patient."""
+    """Return the bound and the exact log-likelihood, per patient."""
     bound = vimco.multi_sample_bound(importance_samples(p, jax.random.key(0), x).log_weights)
     every_h = jnp.indices((2,) * CAUSES).reshape(CAUSES, -1).T[:, None].astype(x.dtype)
     return jnp.mean(bound), jnp.mean(jax.nn.logsumexp(log_joint(p, every_h, x), axis=0))

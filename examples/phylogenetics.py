@@ -31,19 +31,19 @@ RATE = 10.0  # of the exponential prior
 
 
 def along(x, values):
-    """Σ_j P(i → j) values_j for every nucleotide i: along a branch, with x = exp(−4 length / 3)."""
+    """Return Σ_j P(i → j) values_j for every nucleotide i: along a branch, with x = exp(−4 length / 3)."""
     return (1 - x) / 4 * values.sum(axis=-1, keepdims=True) + x * values
 
 
 def likelihood_of_sites(x, tips):
-    """P(site | tree), (..., sites), from x of the four outer branches and the inner one, and the states at the tips."""
+    """Return P(site | tree), (..., sites), from x of four outer branches and the inner one, and the tips' states."""
     x = x[..., None, None]
     tip = [along(x[..., i, :, :], tips[..., i, :, :]) for i in range(4)]
     return (tip[0] * tip[1] * along(x[..., 4, :, :], tip[2] * tip[3])).sum(axis=-1) / 4
 
 
 def jacobi(number):
-    """Nodes in [0, 1] and weights of sum 1 for the density of x (Golub & Welsch, 1969)."""
+    """Return nodes in [0, 1] and weights of sum 1 for the density of x (Golub & Welsch, 1969)."""
     b = 3 * RATE / 4 - 1
     n = np.arange(number)
     diagonal = b**2 / ((2 * n + b) * (2 * n + b + 2))
@@ -54,7 +54,7 @@ def jacobi(number):
 
 
 def exact_log_evidence(number=13):
-    """log P(Y | τ) of each topology: (sites + 1) / 2 nodes for every branch are exact."""
+    """Return log P(Y | τ) of each topology: (sites + 1) / 2 nodes for every branch are exact."""
     nodes, weights = jacobi(number)
     of_pairs = np.outer(weights, weights).ravel()
     evidence = np.zeros(3)
@@ -68,7 +68,7 @@ def exact_log_evidence(number=13):
 
 
 def importance_samples(p, topologies, noise):
-    """The record of K pairs (τ, b), with no example axis: one data set, one K-vector."""
+    """Return the record of K pairs (τ, b), with no example axis: one data set, one K-vector."""
     log_b = p["mean"][topologies] + jnp.exp(p["log_scale"])[topologies] * noise
     x = jnp.exp(-4 / 3 * jnp.exp(log_b))
     log_likelihood = jnp.log(likelihood_of_sites(x, jnp.asarray(IS_STATE)[topologies])).sum(axis=-1)
@@ -79,19 +79,19 @@ def importance_samples(p, topologies, noise):
 
 
 def draw(p, key, K):
-    """K samples from the proposal."""
+    """Return K samples from the proposal."""
     key_of_topologies, key_of_branches = jax.random.split(key)
     topologies = jax.random.categorical(key_of_topologies, p["logits"], shape=(K,))
     return importance_samples(p, topologies, jax.random.normal(key_of_branches, (K, 5)))
 
 
 def untrained():
-    """The proposal Q(τ) Π Q(b | τ): 33 numbers."""
+    """Return the proposal Q(τ) Π Q(b | τ): 33 numbers."""
     return {"logits": jnp.zeros(3), "mean": jnp.full((3, 5), jnp.log(1 / RATE)), "log_scale": jnp.full((3, 5), -1.0)}
 
 
 def trained(estimator, steps=4000, K=10, seed=0):
-    """The proposal after training, and the last means of the bound and of the annealed objective."""
+    """Return the proposal after training, and the last means of the bound and of the annealed objective."""
     optimizer = optax.adam(optax.linear_schedule(0.01, 0.0, steps))
 
     def update(carry, key):

@@ -43,14 +43,14 @@ def guide(data, encoder):
 
 @torch.no_grad()
 def log_likelihood(data):
-    """The mean of log P(x): a sum over the clusters."""
+    """Return the mean of log P(x): a sum over the clusters."""
     mixture = torch.log_softmax(pyro.param("logits"), 0)
     parts = dist.Normal(pyro.param("means"), 0.6).log_prob(data[:, None]).sum(-1)
     return torch.logsumexp(mixture + parts, dim=1).mean().item()
 
 
 def trained(objective, num_updates):
-    """Exact log P(x) and the bound of the last updates, in nats per point."""
+    """Return the exact log P(x) and the bound of the last updates, in nats per point."""
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     data = made_up_data()

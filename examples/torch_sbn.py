@@ -19,7 +19,7 @@ SIDE, UPPER, LOWER, K, BATCH = 4, 6, 12, 5, 50
 
 
 def bars(number, generator):
-    """Images (number, 16): the union of some rows and some columns."""
+    """Return images (number, 16): the union of some rows and some columns."""
     rows = torch.rand(number, SIDE, 1, generator=generator) < 0.25
     columns = torch.rand(number, 1, SIDE, generator=generator) < 0.25
     return (rows | columns).flatten(1).float()
@@ -39,7 +39,7 @@ class Network(nn.Module):
         self.from_image, self.from_lower = nn.Linear(SIDE**2, LOWER), nn.Linear(LOWER, UPPER)
 
     def samples(self, x, num_samples):
-        """log P(x, h) and log Q(h | x) of K samples from the proposal, both of shape (K, B)."""
+        """Return log P(x, h) and log Q(h | x) of K samples from the proposal, both of shape (K, B)."""
         x = x.expand(num_samples, *x.shape)
         lower_logits = self.from_image(x - 0.5)
         lower = torch.bernoulli(torch.sigmoid(lower_logits).detach())
@@ -56,7 +56,7 @@ class Network(nn.Module):
 
 @torch.no_grad()
 def log_likelihood(network, x):
-    """The mean of log P(x), by the bound with 2000 samples."""
+    """Return the mean of log P(x), by the bound with 2000 samples."""
     log_joint, log_proposal = network.samples(x, 2000)
     return vimco.torch.multi_sample_bound(log_joint - log_proposal).mean().item()
 

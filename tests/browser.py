@@ -1,4 +1,4 @@
-"""A real browser, headless, driven over a pipe by its debugging protocol: no driver program and no library."""
+"""A real headless browser, controlled over a pipe by its debugging protocol, without a driver program or library."""
 
 import contextlib
 import itertools
@@ -13,12 +13,12 @@ SECONDS = 60
 
 
 def browser_program() -> str | None:
-    """Chromium, under the names that it goes by."""
+    """Return the path of Chromium, under any of its names."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Page:
-    """One open page: what it says on its console, what it loads, and what scripts see in it."""
+    """An open page: its console messages, its requests, and scripts in it."""
 
     def __init__(self, to_browser: int, from_browser: int):
         self._out, self._in = to_browser, from_browser
@@ -30,30 +30,30 @@ class Page:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path) -> None:
-        """Goes to a file, and waits until it is loaded. What was heard of an earlier one is forgotten."""
+        """Open a file and wait until it is loaded; forget messages of earlier pages."""
         self.events.clear()
         self._call("Page.navigate", url=path.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
 
     def value(self, script: str):
-        """What a JavaScript expression evaluates to."""
+        """Return the value of a JavaScript expression."""
         answer = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def resize(self, width: int, height: int = 800) -> None:
-        """Makes the window this large; a narrow one is a phone's."""
+        """Resize the window; a narrow one is like a phone's."""
         mobile = width < 600
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def prefer(self, scheme: str) -> None:
-        """Asks pages for their light or dark colours."""
+        """Ask pages for their light or dark colours."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # pages have heard
+        self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
-        """A point in the window: that share of the width and height of an element, which is scrolled to."""
+        """Scroll to an element, and return the point at these shares of its width and height."""
         left, top, width, height = self.value(
             f"(e => {{ e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
             " const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })"
@@ -62,7 +62,7 @@ class Page:
         return left + x * width, top + y * height
 
     def drag(self, points: list[tuple[float, float]]) -> None:
-        """Moves the mouse along points of the window with its button down; one point is a click."""
+        """Move the mouse along points of the window with its button down; one point is a click."""
         (x, y), *others = points
         self._mouse("mouseMoved", x, y, buttons=0)
         self._mouse("mousePressed", x, y, buttons=1)
@@ -71,14 +71,14 @@ class Page:
         self._mouse("mouseReleased", x, y, buttons=0)
 
     def swipe(self, points: list[tuple[float, float]]) -> None:
-        """Moves a finger along points of the window."""
+        """Move a finger along points of the window."""
         for number, (x, y) in enumerate(points):
             kind = "touchMove" if number else "touchStart"
             self._call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y}])
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str, shift: bool = False, control: bool = False) -> None:
-        """Presses a key, named as scripts name it, and lets it go."""
+        """Press and release a key, by its name in scripts."""
         code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         text = {"Enter": "\r", " ": " "}.get(key, "")
         event = {"key": key, "windowsVirtualKeyCode": code.get(key, 0), "modifiers": 8 * shift + 2 * control}
@@ -90,7 +90,7 @@ class Page:
         self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=buttons, clickCount=1)
 
     def complaints(self) -> list[dict]:
-        """Errors and warnings on the console, exceptions, and failed loads."""
+        """Return errors and warnings on the console, exceptions, and failed loads."""
         self.value("new Promise(done => setTimeout(done, 100))")  # lets late ones arrive
         return [
             event
@@ -101,7 +101,7 @@ class Page:
         ]
 
     def requests(self) -> list[str]:
-        """Every address that was asked for."""
+        """Return every requested address."""
         sent = [event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent]
 
@@ -131,7 +131,7 @@ class Page:
 
 @contextlib.contextmanager
 def open_page(program: str, profile: Path) -> Iterator[Page]:
-    """A browser with one empty page, its profile in a folder of its own; ended in any case."""
+    """Yield an empty page of a browser with a profile in this folder; always end the browser."""
     to_browser, from_browser = os.pipe(), os.pipe()
     options = [
         "--headless",
@@ -142,7 +142,7 @@ def open_page(program: str, profile: Path) -> Iterator[Page]:
         f"--user-data-dir={profile}",
         "--remote-debugging-pipe",
     ]
-    # The protocol is spoken on the descriptors 3 and 4, which the shell puts in place.
+    # The protocol uses the descriptors 3 and 4, which the shell sets up.
     script = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
     process = subprocess.Popen(
         ["bash", "-c", script, program, *options],

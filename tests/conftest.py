@@ -1,4 +1,4 @@
-"""What all tests share: the precision they run in, and how hypothesis behaves."""
+"""Settings of all tests: precision, compilation and hypothesis."""
 
 import atexit
 import os
@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 
-# Most of the time goes into compiling. The test processes and the programs under test share what they have compiled.
+# Compilation takes most of the time. The test processes and the programs under test share a compilation cache.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     folder = tempfile.mkdtemp(prefix="vimco-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -18,29 +18,29 @@ import jax
 import pytest
 from hypothesis import settings
 
-# The same cases on every run, and no clock: a test here fails because something is wrong, never by chance.
+# Use the same cases on every run, and no deadline, so that tests never fail by chance.
 settings.register_profile("vimco", derandomize=True, deadline=None, database=None, max_examples=40)
 settings.load_profile("vimco")
 
 
 @pytest.fixture
 def quick_compilation():
-    """For tests of formulas, which wait for the compiler more than for anything and do not test it: it may hurry."""
+    """Compile with less optimization, for tests of formulas that spend most of their time compiling."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-# The compiler is told to hurry, here and in the programs under test.
+# Compile with less optimization, here and in the programs under test.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
-# Started in the background by a shell, everything here would ignore Ctrl-C, and so would the programs under test.
+# A shell lets background processes ignore SIGINT; the tests and the programs under test need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def float64(quick_compilation):
-    """Double precision for one test; JAX's default, float32, is what users run and stays the default here."""
+    """Set double precision for one test; the default is JAX's float32, as for users."""
     with jax.enable_x64(True):
         yield

@@ -1,12 +1,12 @@
-"""Every set of K samples of a tiny model: expectations become sums, and tolerances rounding errors.
+"""Every set of K samples of a tiny model: expectations are exact sums, up to rounding errors.
 
 A `Toy` has M configurations of its latents, so there are M^K sets of K samples, each of probability Π_k Q(h^k | x).
-They are laid along the example axis, and one call of an estimator sees them all.
+They are placed along the example axis, so that one call of an estimator computes them all.
 
-An estimator knows nothing of a model but log P(x, h) and log Q(h | x). So a toy is two tables with an entry for each
-configuration, and the Jacobians of the tables for the model's parameters: the chain rule does the rest.
+An estimator knows only log P(x, h) and log Q(h | x) of a model. So a toy is two tables with an entry for each
+configuration, and the Jacobians of the tables for the model's parameters; the chain rule gives the gradient.
 
-Toys have M = 8 unless there is a reason: JAX compiles each operation anew for each shape, and tests wait for that.
+Toys have M = 8 unless there is a reason, because JAX compiles each operation again for each shape.
 """
 
 import functools
@@ -41,7 +41,7 @@ class Toy:
 
     @classmethod
     def of(cls, model: Any, example: Batch, samples: Callable[[Any], ImportanceSamples]) -> "Toy":
-        """`samples(model)` holds all configurations along the example axis, with K = 1."""
+        """Return the toy of a model; `samples(model)` has all configurations along the example axis, with K = 1."""
         parameters, rest = partition(model)
         flat, unravel = ravel_pytree(parameters)
 
@@ -53,11 +53,11 @@ class Toy:
         return cls(model, example, *map(np.asarray, (*values, *jacobians)), unravel)
 
     def sets(self, K: int) -> np.ndarray:
-        """The numbers (K, M^K) of the configurations in every set of K samples."""
+        """Return the numbers (K, M^K) of the configurations in every set of K samples."""
         return np.indices(self.log_joint.shape * K).reshape(K, -1)
 
     def samples(self, K: int, num_auxiliary: int = 0) -> ImportanceSamples:
-        """Every set of K samples, along the example axis; with auxiliary ones, every set of both."""
+        """Return every set of K samples, along the example axis; with auxiliary ones, every set of both."""
         numbers = self.sets(K + num_auxiliary)
         log_weights = self.log_joint - self.log_proposal
         return ImportanceSamples(
@@ -73,7 +73,7 @@ class Toy:
         return isinstance(self.model, SigmoidBeliefNetwork) and self.model.proposal is None
 
     def probabilities(self, K: int) -> np.ndarray:
-        """Π_k Q(h^k | x) of every set."""
+        """Return Π_k Q(h^k | x) of every set."""
         return np.exp(np.sum(self.log_proposal[self.sets(K)], axis=0))
 
     @property
@@ -82,17 +82,17 @@ class Toy:
         return float(np.logaddexp.reduce(self.log_joint))
 
     def expected_bound(self, K: int) -> float:
-        """L^K (Eq. 4)."""
+        """Return L^K (Eq. 4)."""
         return float(_expected_bound(self.sets(K), self.log_joint, self.log_proposal))
 
     def exact_gradient(self, K: int, order: float = 0.0) -> np.ndarray:
-        """∇L^K, the sum over all sets differentiated: a vector of all parameters. Order 1 is the ELBO."""
+        """Return ∇L^K, the derivative of the sum over all sets: a vector of all parameters. Order 1 is the ELBO."""
         tables = (jnp.asarray(self.log_joint), jnp.asarray(self.log_proposal))
         of_joint, of_proposal = _gradient_of_expected_bound(self.sets(K), *tables, order)
         return of_joint @ self.gradient_of_log_joint + of_proposal @ self.gradient_of_log_proposal
 
     def gradients(self, estimator: Estimator, K: int) -> np.ndarray:
-        """The estimate of ∇L^K that each set of samples gives: (M^K, number of parameters).
+        """Return the estimate of ∇L^K that each set of samples gives: (M^K, number of parameters).
 
         With S auxiliary samples there are M^(K+S) sets.
         """
@@ -106,48 +106,48 @@ class Toy:
         )
 
     def expected_gradient(self, estimator: Estimator, K: int) -> np.ndarray:
-        """The mean of the estimate over every set of K samples."""
+        """Return the mean of the estimate over every set of K samples."""
         return self.probabilities(K + num_auxiliary(estimator)) @ self.gradients(estimator, K)
 
     def variance(self, estimator: Estimator, K: int, parameters: slice = slice(None)) -> float:
-        """The exact variance of the estimate, summed over all parameters, or over some."""
+        """Return the exact variance of the estimate, summed over all parameters, or over some."""
         probability = self.probabilities(K + num_auxiliary(estimator))
         gradients = self.gradients(estimator, K)[:, parameters]
         return float(probability @ np.sum((gradients - probability @ gradients) ** 2, axis=1))
 
     def of_proposal(self, vector: np.ndarray) -> np.ndarray:
-        """The part of a gradient that belongs to the proposal of an SBN."""
+        """Return the part of a gradient that belongs to the proposal of an SBN."""
         return ravel_pytree(self.unravel(jnp.asarray(vector)).proposal)[0]
 
     def of_prior(self, vector: np.ndarray) -> np.ndarray:
-        """The part of a gradient that belongs to P(h | c)."""
+        """Return the part of a gradient that belongs to P(h | c)."""
         return ravel_pytree(self.unravel(jnp.asarray(vector)).prior)[0]
 
     def of_likelihood(self, vector: np.ndarray) -> np.ndarray:
-        """The part of a gradient that belongs to P(x | h)."""
+        """Return the part of a gradient that belongs to P(x | h)."""
         return ravel_pytree(self.unravel(jnp.asarray(vector)).likelihood)[0]
 
     def blocks(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """The parts of a gradient that a rule of learning may scale by themselves."""
+        """Return the parts of a gradient that an estimator may scale separately."""
         parts = {"prior": self.of_prior(vector), "likelihood": self.of_likelihood(vector)}
         return parts if self.proposal_is_prior else parts | {"proposal": self.of_proposal(vector)}
 
     def of_model(self, vector: np.ndarray) -> np.ndarray:
-        """The part of a gradient that belongs to P(x, h | c)."""
+        """Return the part of a gradient that belongs to P(x, h | c)."""
         tree = self.unravel(jnp.asarray(vector))
         return ravel_pytree((tree.prior, tree.likelihood))[0]
 
 
 def num_auxiliary(estimator: Estimator) -> int:
-    """S, the number of further samples that an estimator asks for."""
+    """Return S, the number of auxiliary samples that an estimator needs."""
     return sum(need.number for need in estimator.needs if isinstance(need, Auxiliary))
 
 
 def gradients_through_model(toy: Toy, estimators: Sequence[Estimator], K: int, samples: Callable) -> np.ndarray:
-    """What each set of K samples gives each estimator, differentiated through the model: (estimators, M^K, parameters).
+    """Return the gradient through the model for each estimator and set of K samples: (estimators, M^K, parameters).
 
     For estimators that need more of a model than two tables: `samples(model, latents, batch)` makes their record, from
-    latents with the deepest layer first. All of it is compiled at once.
+    latents with the deepest layer first. Everything is compiled at once.
     """
     parameters, rest = partition(toy.model)
     flat, unravel = ravel_pytree(parameters)
@@ -163,20 +163,20 @@ def gradients_through_model(toy: Toy, estimators: Sequence[Estimator], K: int, s
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Of the angle between two vectors."""
+    """Return the cosine of the angle between two vectors."""
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 @eqx.filter_jit
 @eqx.filter_grad
 def gradient_of_surrogates(samples: ImportanceSamples, estimator: Estimator, batch: Batch | None):
-    """What each log-probability is multiplied with in the gradient. Compiled once for each estimator and shape."""
+    """Return the factor of each log-probability in the gradient. Compiled once for each estimator and shape."""
     return jnp.sum(estimator(samples, batch).surrogate)
 
 
 @functools.partial(jax.jit, static_argnums=3)
 def _expected_bound(sets, log_joint, log_proposal, order=0.0):
-    """E[L̂; the weights are not all zero]: where all are, L̂ is −inf and no expectation exists."""
+    """Return E[L̂; the weights are not all zero]: where all are zero, L̂ is −inf and has no expectation."""
     log_weights = log_joint[sets] - log_proposal[sets]
     is_possible = jnp.any(log_weights > -jnp.inf, axis=0)
     if order == 1:
@@ -191,7 +191,7 @@ _gradient_of_expected_bound = jax.jit(jax.grad(_expected_bound, (1, 2)), static_
 
 
 class Table(eqx.Module):
-    """The smallest model: one latent with M values, log P and log Q straight from the parameters."""
+    """The smallest model: one latent with M values, whose log P and log Q are the parameters."""
 
     log_joint: jax.Array
     proposal_logits: jax.Array
@@ -201,7 +201,7 @@ PROPOSAL_OF_TABLE = slice(8, 16)  # the parameters of a table toy's proposal
 
 
 def table_toy(log_joint, proposal_logits) -> Toy:
-    """A toy from numbers, to be called in double precision. Entries −inf of `log_joint` are impossible."""
+    """Return a toy from numbers, to be called in double precision. Entries −inf of `log_joint` are impossible."""
     log_joint, proposal_logits = jnp.array(log_joint), jnp.array(proposal_logits)
     is_possible = log_joint > -jnp.inf
     return Toy.of(
@@ -214,27 +214,27 @@ def table_toy(log_joint, proposal_logits) -> Toy:
 
 
 def binary_configurations(sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """All 2^n values of a tuple of binary vectors: one array (1, 2^n, n_l) per layer."""
+    """Return all 2^n values of a tuple of binary vectors: one array (1, 2^n, n_l) per layer."""
     bits = np.indices((2,) * sum(sizes)).reshape(sum(sizes), -1).T.astype(float)
     return tuple(np.split(bits[None], np.cumsum(sizes)[:-1], axis=-1))
 
 
 @functools.cache
 def sbn_toy(kind: str, layers: tuple[int, ...] = (2, 1)) -> Toy:
-    """A sigmoid belief network of a kind of `SBN_KINDS`, in double precision, with parameters far from zero."""
+    """Return a sigmoid belief network of a kind of `SBN_KINDS`, in double precision, with parameters far from zero."""
     with jax.enable_x64(True):
         example = example_of(kind)
         return Toy.of(sbn_model(kind, layers), example, lambda m: all_configurations(m, layers, example))
 
 
 def example_of(kind: str) -> Batch:
-    """The one example that toys know, as x or as (x, c)."""
+    """Return the one example that toys know, as x or as (x, c)."""
     return Batch(jnp.array([[1.0, 0.0, 1.0]]), None if kind == "generative" else jnp.array([[0.0, 1.0]]))
 
 
 @eqx.filter_jit
 def sbn_model(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = False) -> SigmoidBeliefNetwork:
-    """The model of a toy: three observed units, a context of two, parameters far from zero."""
+    """Return the model of a toy: three observed units, a context of two, parameters far from zero."""
     key, key_of_noise = jax.random.split(jax.random.key(0))
     means = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
     if kind == "generative":
@@ -249,11 +249,11 @@ def sbn_model(kind: str, layers: tuple[int, ...] = (2, 1), symmetric: bool = Fal
 
 @eqx.filter_jit
 def all_configurations(model: SigmoidBeliefNetwork, layers: tuple[int, ...], example: Batch) -> ImportanceSamples:
-    """The samples of all 2^n latents, along the example axis, K = 1."""
+    """Return the samples of all 2^n latents, along the example axis, K = 1."""
     latents = tuple(jnp.asarray(values) for values in binary_configurations(layers))
     return model.weighted(latents, copies(example, latents[0].shape[1]))
 
 
 def copies(example: Batch, number: int) -> Batch:
-    """A batch of `number` times the same example."""
+    """Return a batch of `number` times the same example."""
     return jax.tree.map(lambda array: jnp.asarray(np.repeat(array, number, axis=0)), example)

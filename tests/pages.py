@@ -1,4 +1,4 @@
-"""The pages of the documentation as programs: what they show is run, with its sizes made small."""
+"""The pages of the documentation as programs: their code is run, with small sizes."""
 
 import contextlib
 import dataclasses
@@ -13,8 +13,8 @@ import vimco
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(page for page in sorted(ROOT.glob("docs/**/*.md")) if page.name != "results.md")]
-LIBRARIES = ("numpyro", "pyro", "torch")  # the first that a block names is what it is about
-TOLERANCE = 0.15  # of numbers in printed output: another processor rounds otherwise, and a sample may turn
+LIBRARIES = ("numpyro", "pyro", "torch")  # a block is about the first that it names
+TOLERANCE = 0.15  # of numbers in printed output: other processors round differently, which may change a sample
 
 
 class Block(NamedTuple):
@@ -41,7 +41,7 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Every block between three backquotes; directives of MyST are not code."""
+    """Return every block between three backquotes; directives of MyST are not code."""
     found, text, end = [], page.read_text(), 0
     for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         between = text[end : match.start()]
@@ -54,7 +54,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def with_python(*libraries: str | None) -> pytest.MarkDecorator:
-    """Parametrises a test by the pages that have Python for one of these libraries, None being none of them."""
+    """Parametrise a test by the pages that have Python for one of these libraries; None means no library."""
     found = [
         pytest.param(page, library, id=f"{name(page)}-{library or 'vimco'}")
         for page in PAGES
@@ -65,7 +65,7 @@ def with_python(*libraries: str | None) -> pytest.MarkDecorator:
 
 
 def run(page: Path, library: str | None) -> list[tuple[Block, str]]:
-    """Runs the Python of a page from top to bottom. Returns each block of output with what was in fact printed."""
+    """Run the Python of a page from top to bottom; return each block of output with the actual output."""
     namespace, outputs, printed = {"__name__": "page"}, [], None
     for block in blocks(page):
         if block.language == "python":
@@ -81,7 +81,7 @@ def run(page: Path, library: str | None) -> list[tuple[Block, str]]:
 
 
 def assert_same_output(printed: str, shown: str) -> None:
-    """The same words, and numbers that are near."""
+    """Assert the same words, and close numbers."""
     number = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
     assert re.sub(number, "0", printed).split() == re.sub(number, "0", shown).split(), printed
     for one, other in zip(re.findall(number, printed), re.findall(number, shown), strict=True):
@@ -91,7 +91,7 @@ def assert_same_output(printed: str, shown: str) -> None:
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings of pages are of toy size: the same calls on 8 × 8 images, for twenty updates a ten thousand."""
+    """Make the trainings of pages small: the same calls on 8 × 8 images, with twenty updates for each ten thousand."""
     train, resume = vimco.train, vimco.resume
 
     def tiny_train(config, *arguments, **options):

@@ -1,4 +1,4 @@
-"""Runs for the tests: made within this process, or by the program in one of its own, and compared bit for bit."""
+"""Runs for the tests: made in this process or by the program in another one, and compared bit for bit."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ from vimco.runs.store import read_arrays
 PROGRAM = Path(sys.executable).with_name("vimco")  # as it was installed
 TIMING = ("updates_per_second", "seconds")
 
-# Everything that a checkpoint may have to hold: NVIL's moments, an average, a schedule's count. Checkpoints after every
-# call, so that a kill may come at any distance from one.
+# Everything that a checkpoint may contain: NVIL's moments, an average, a schedule's count. There is a checkpoint after
+# every call, so that a kill may come at any distance from one.
 EVERYTHING = RunConfig(
     data="synthetic",
     layers=(4, 3),
@@ -40,7 +40,7 @@ EVERYTHING = RunConfig(
 
 @contextlib.contextmanager
 def quick_compilation():
-    """For fixtures of a module, as the fixture of this name is for tests: the compiler may hurry."""
+    """Compile with less optimization, for fixtures of a module, as the fixture of this name does for tests."""
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         yield
@@ -49,7 +49,7 @@ def quick_compilation():
 
 
 class Recorder(session.Observer):
-    """Remembers what it is told, and asks the run to stop at an update."""
+    """An observer that records all events, and stops the run at an update."""
 
     def __init__(self, stop_at=None):
         self.stop_at = stop_at
@@ -68,7 +68,7 @@ class Recorder(session.Observer):
 
 
 def stopped_run(config, path, update):
-    """A run that was stopped by SIGTERM at or soon after an update."""
+    """Return a run that was stopped by SIGTERM at or soon after an update."""
     try:
         session.train(config, path, Recorder(stop_at=update))
     except session.Interrupted as interruption:
@@ -81,7 +81,7 @@ def arrays(path, name=checkpoints.CHECKPOINT):
 
 
 def assert_same_arrays(first, second):
-    """Bit for bit: −0 is not 0, and a NaN is itself."""
+    """Assert equality bit for bit: −0 is not 0, and a NaN equals itself."""
     assert first.keys() == second.keys()
     for name, array in first.items():
         assert (array.dtype, array.shape) == (second[name].dtype, second[name].shape), name
@@ -93,7 +93,7 @@ def without_timing(lines):
 
 
 def assert_same_outcome(path, reference):
-    """The same parameters, training state, best models and metrics, but for how long it took."""
+    """Assert the same parameters, training state, best models and metrics, except for times."""
     for name in (checkpoints.CHECKPOINT, *directory.BEST.values()):
         assert (path / name).exists() == (reference / name).exists(), name
         if (path / name).exists():
@@ -106,7 +106,7 @@ def assert_same_outcome(path, reference):
 
 
 def environment(folder):
-    """That of the program: away from the user's data and caches. What one process compiles serves the next ones."""
+    """Return the environment of the program, without the user's data and caches, with a shared compilation cache."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIMCO_", "JAX_"))}
     return {
         **kept,
@@ -118,7 +118,7 @@ def environment(folder):
 
 
 def options(config):
-    """The command line that says the same as a configuration."""
+    """Return the command line of a configuration."""
     words = []
     default = RunConfig().to_json()
     for name, value in config.to_json().items():
@@ -127,8 +127,8 @@ def options(config):
     return words
 
 
-# Sets what a process inherits, then becomes the program. (Between fork and exec in this process it would be unsafe: JAX
-# has threads.) SIGINT is as in a terminal, even if the tests run in the background.
+# Set what a process inherits, then replace it by the program. (Doing so between fork and exec in this process would be
+# unsafe, since JAX has threads.) SIGINT acts as in a terminal, even if the tests run in the background.
 LAUNCHER = """
 import os, resource, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -139,7 +139,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM_INFINITY):
-    """Starts the program."""
+    """Start the program."""
     return subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(largest_file), PROGRAM, *map(str, arguments)],
         cwd=folder,
@@ -151,13 +151,13 @@ def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM
 
 
 def finished(process):
-    """Exit status, output, and errors."""
+    """Return exit status, output, and errors."""
     out, errors = process.communicate(timeout=300)
     return process.returncode, out, errors
 
 
 def wait_for_update(process, path, update):
-    """Until the metrics have come to an update. Polls, and gives up if the program has ended."""
+    """Wait until the metrics reach an update; fail if the program has ended."""
     while not any(line["update"] >= update for line in store.read_metrics(path / directory.METRICS)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Run directories as training leaves them, written in an instant: what a report reads, without the training."""
+"""Run directories as training leaves them, written without training."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ def recorded_run(
     is_finished: bool = True,
     average: float | None = None,
 ) -> Path:
-    """A run whose validation bound rises to `bound`; `likelihood` is its evaluation, `average` that of the average."""
+    """Write a run whose validation bound rises to `bound`; `likelihood` and `average` are its evaluations."""
     path = folder / (name or run_name(config))
     path.mkdir(parents=True)
     data = {"name": Path(config.data).stem, "checksum": "0" * 64, "image_shape": [8, 8]}
@@ -74,6 +74,6 @@ def recorded_run(
 
 @functools.cache
 def picture() -> bytes:
-    """Two rows of four checkered images."""
+    """Return two rows of four checkered images."""
     rows = [(np.indices((4, 64)).sum(axis=0) + phase) % 3 / 2 for phase in range(2)]
     return figure_bytes(image_grid({"originals": rows[0], "completions 1": rows[1]}, (8, 8)))

@@ -1,4 +1,4 @@
-"""What the layout promises: imports point one way, and importing the package does no work."""
+"""The layout: imports point one way, and importing the package does no work."""
 
 import ast
 import builtins
@@ -29,7 +29,7 @@ BELOW_BRIDGES = {"bridges", "errors", "parameters", "registry", "samples", "sign
 
 
 def module_of(path: Path) -> str:
-    """The module, or the package directly below `vimco`, that a file belongs to."""
+    """Return the module, or the package directly below `vimco`, that a file belongs to."""
     first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     return "vimco" if first == "__init__" else first
 
@@ -38,7 +38,7 @@ MODULES = sorted({module_of(path) for path in SOURCE.rglob("*.py")})
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """The modules of this package that a file imports, anywhere in it, with line numbers."""
+    """Return the modules of this package that a file imports, anywhere in it, with line numbers."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def test_imports_point_one_way(module):
 
 
 def test_signals_belong_to_no_array_library():
-    """They serve JAX, NumPy and PyTorch by the array-API standard alone."""
+    """They support JAX, NumPy and PyTorch by the array-API standard alone."""
     tree = ast.parse((SOURCE / "signals.py").read_text(encoding="utf-8"))
     roots = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
@@ -117,7 +117,7 @@ assert set(vimco.__all__) <= set(dir(vimco))
 
 
 def test_importing_does_no_work():
-    """No output, no option set, no device touched, nothing heavy or optional pulled in. Warnings are errors."""
+    """It prints nothing, sets no option, uses no device and imports nothing heavy or optional. Warnings are errors."""
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", IMPORT], capture_output=True, text=True, check=False, timeout=120
     )
@@ -126,7 +126,7 @@ def test_importing_does_no_work():
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_every_name_is_defined(path):
-    """The linter and the type checker cannot look: shapes in annotations are strings of names that nobody defines."""
+    """The linter and the type checker cannot check this: shapes in annotations are strings of undefined names."""
     tree = ast.parse(path.read_text())
     defined = {*dir(builtins), "__file__", "__path__"}
     for node in ast.walk(tree):
@@ -147,7 +147,7 @@ def test_every_name_is_defined(path):
 WRITES = {"write_text", "write_bytes", "unlink", "rename", "replace", "fsync", "truncate", "symlink_to", "touch"}
 READS = {"read_text", "read_bytes", "open", "safe_open", "fromfile", "memmap"}
 ALLOWED = {
-    "files.py": WRITES | READS,  # the one door
+    "files.py": WRITES | READS,  # the only module that may do both
     "runs/store.py": {"open"},  # of locks, which are never read or written
     "runs/directory.py": {"read_text"},  # of /proc/cpuinfo
     "report/page.py": {"read_text"},  # of the package's own files, here and below
@@ -158,7 +158,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_are_opened_and_changed_in_one_place(path):
-    """So that crashes can be tested at every step, and a stranger's pipe, link or huge file is refused everywhere."""
+    """So crashes can be tested at every step, and an untrusted pipe, link or huge file is refused everywhere."""
     allowed = ALLOWED.get(path.relative_to(SOURCE).as_posix(), set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):

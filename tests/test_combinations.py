@@ -1,4 +1,4 @@
-"""Every estimator with every family of models, proposal and K: it works, or is refused with a sentence, in time."""
+"""Every estimator with every family of models, proposal and K: it works, or is refused before anything is written."""
 
 import equinox as eqx
 import jax
@@ -28,8 +28,8 @@ def on(kinds, message):
 NO_LAYERS = on(["gaussian"], "needs the layers of a binary proposal, one by one, and the model offers none")
 MIXED = "use VIMCO for mixed latents"
 SHARED_PRIOR = on(["structured-prior"], "cannot train a prior that is its own proposal: use VIMCO or NVIL")
-# What is refused, and a part of the sentence. Everything else must work. An estimator that is not listed may refuse
-# what it likes, in a sentence that says what to use.
+# Refused combinations, with a part of the message. All others must work. An estimator that is not listed may refuse any
+# combination, in a message that says what to use.
 REFUSED = {
     "naive": {},
     "nvil": {},
@@ -66,7 +66,7 @@ def model_of(kind):
 @pytest.mark.filterwarnings("ignore:Leaving the sample out")
 @pytest.mark.parametrize("name", [name for name in NAMES if name.split()[0] in ESTIMATORS])
 def test_a_combination_works_or_is_refused_with_a_sentence(name):
-    """Traced, as a run rehearses itself before anything is written."""
+    """The update is traced, as in a run before anything is written."""
     for (kind, K), message in (EVERY | REFUSED.get(name, {})).items():
         batch = copies(example_of("generative" if kind == "gaussian" else kind), 2)
         mean = jnp.zeros(batch.observation.shape[1] + batch.context.shape[1])
@@ -87,7 +87,7 @@ def test_a_combination_works_or_is_refused_with_a_sentence(name):
 
 
 def answer_of(rehearsal):
-    """The shapes of what it makes, or the sentence of its refusal."""
+    """Return the shapes of the estimate, or the message of the refusal."""
     try:
         return eqx.filter_eval_shape(rehearsal, jax.random.key(0))
     except UsageError as error:

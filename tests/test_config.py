@@ -1,4 +1,4 @@
-"""The configuration: what it refuses, and in which words; what makes two runs the same run; learning rates."""
+"""The configuration: refusals and their messages, the identity of a run, learning rates."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from vimco.runs import config as config_module
 from vimco.runs.config import DEFAULT_UPDATES, RunConfig
 from vimco.runs.experiment import Purpose, key_for, optimizer
 
-# The tests check the types of all arguments before the record can. Users have the record alone: this one.
+# The tests check the types of all arguments before the record does. This is the record without the tests' checks.
 UncheckedConfig = runpy.run_path(config_module.__file__)["RunConfig"]
 
 
@@ -105,7 +105,7 @@ def test_budgets_in_updates():
 
 
 def test_identity_is_all_that_decides_the_parameters():
-    """Budget and cadence do not; the horizon of a schedule does, wherever it comes from."""
+    """Budget and cadence are not part of it; the horizon of a schedule is, given or derived."""
     config = RunConfig(updates=10)
     same = dataclasses.replace(config, updates=None, epochs=3.0, log_every=7, validate_every=9, checkpoint_seconds=1.0)
     assert same.identity == config.identity
@@ -120,7 +120,7 @@ def test_identity_is_all_that_decides_the_parameters():
 
 
 def rates(config, number):
-    """The learning rate of each update.
+    """Return the learning rate of each update.
 
     With a gradient that is always 1, Adam's moments, corrected for their start, are 1: a step is −rate / (1 + 1e-8).
     """
@@ -169,7 +169,7 @@ def test_clipping_is_of_the_norm_over_all_parameters(float64):
 
 
 def test_a_configuration_always_gives_the_same_optimizer():
-    """So that what was compiled with it serves again, within a process."""
+    """Functions compiled with it are then reused within a process."""
     assert optimizer(RunConfig(seed=3)) is optimizer(RunConfig(seed=3))
 
 

@@ -1,4 +1,4 @@
-"""The data sets, and everything that can go wrong with them. Nothing here leaves the machine."""
+"""The data sets, and everything that can go wrong with them. No test uses the network."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ def random_pixels(number, width, seed=0):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """No test sees the user's cache or data folder."""
+    """Hide the user's cache and data folder from the tests."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("VIMCO_CACHE", str(folder))
     monkeypatch.delenv("VIMCO_DATA", raising=False)
@@ -97,7 +97,7 @@ def test_halves_need_rows():
 
 
 def test_random_numbers_are_those_of_the_raw_generator():
-    """The first draws of PCG64 with seed 2016: if numpy changed its stream, it would show here first."""
+    """The first draws of PCG64 with seed 2016: the test fails if numpy changes its stream."""
     raw = np.random.PCG64(2016).random_raw(3)
     np.testing.assert_array_equal(
         raw, np.array([0xF799B040362249CD, 0x56F4FF9DA9B93426, 0x41734CC09BFC0169], np.uint64)
@@ -151,7 +151,7 @@ def test_synthetic_bars_are_mostly_bars():
 
 
 def test_script_reads_grey_images_in_each_form(tmp_path, monkeypatch):
-    """The script's own check, by SHA-256, is turned to four made-up images."""
+    """The script's own check, by SHA-256, is applied to four made-up images."""
     script = Path(__file__).parents[1] / "scripts" / "make_mnist.py"
     make_mnist = runpy.run_path(str(script))
     grey_levels, known = make_mnist["grey_levels"], make_mnist["GREY_SHA256"]
@@ -312,7 +312,7 @@ def test_default_cache_is_the_systems(tiny, monkeypatch):
 
 @pytest.fixture
 def mirror():
-    """Gives `serve(contents, cut=0)`, which serves files by name, the last `cut` bytes missing; returns an address."""
+    """Yield `serve(contents, cut=0)`, which serves files by name without their last `cut` bytes, at an address."""
     servers = []
 
     def serve(contents, cut=0):
@@ -352,7 +352,7 @@ def test_mirrors_are_tried_in_turn(tmp_path, cache, mirror):
     dataset = load_published(published, None, lambda *call: calls.append(call))
     assert dataset.checksum == tiny.dataset.checksum
     assert files_below(cache) == [cache / "tiny.npy.xz"]
-    for file in published.files:  # what a progress bar needs: it never goes beyond the end, and gets there
+    for file in published.files:  # the progress never exceeds the total, and reaches it
         done = [(number, total) for name, number, total in calls if name == file.name]
         assert done[-1] == (file.size, file.size)
         assert all(0 <= number <= file.size == total for number, total in done)
@@ -533,7 +533,7 @@ def test_what_is_in_an_archive_but_no_array_is_left_alone(tmp_path):
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), archive=st.booleans())
 def test_damage_gives_images_or_a_sentence(tmp_path_factory, data, archive):
-    """Whatever bytes are changed, the answer is a data set or a UsageError, never another exception."""
+    """For any changed bytes the result is a data set or a UsageError, never another exception."""
     content = bytearray(npz(**{"train.npy": npy(GOOD.repeat(9, 0))}) if archive else npy(GOOD.repeat(9, 0)))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

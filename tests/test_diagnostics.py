@@ -21,7 +21,7 @@ def flat(tree) -> np.ndarray:
 
 
 def in_float32(toy: Toy):
-    """The toy's model and its example as a batch of one, as users run them."""
+    """Return the toy's model and its example as a batch of one, as users run them."""
     return jax.tree.map(
         lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, (toy.model, toy.example)
     )
@@ -100,7 +100,7 @@ def test_dreams_where_the_estimator_needs_them():
 
 
 class Coin(eqx.Module):
-    """A user's model: one fair latent that the observation does not care about. Its gradient is never noisy."""
+    """A user's model: one fair latent that the observation does not depend on. Its gradient has no noise."""
 
     logit: jax.Array
 

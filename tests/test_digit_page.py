@@ -30,14 +30,14 @@ HOSTILE = "</script><script>document.title = 'broken'</script><img src=x onerror
 
 
 def filled(build, dtype=np.float32):
-    """The model that a function builds from a key, its arrays drawn anew: none is zero, no probability near 1/2."""
+    """Return the model that a function builds from a key, with large random arrays: no probability is near 1/2."""
     random = np.random.default_rng(5)
     shapes = eqx.filter_eval_shape(build, jax.random.key(0))
     return jax.tree.map(lambda a: random.normal(scale=0.8, size=a.shape).astype(dtype), shapes)
 
 
 def model_of(kind, dtype=np.float32):
-    """A small model, in the precision that the page stores."""
+    """Return a small model, in the precision that the page stores."""
     mean, options = jnp.zeros(HEIGHT * WIDTH), {"symmetric": "symmetric" in kind}
     if kind.startswith("generative"):
         return filled(lambda key: generative_sbn(key, (7, 6, 9), mean, **options), dtype)
@@ -66,7 +66,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def shown(browser, tmp_path):
-    """Opens the page of a kind of model, at the width of a desk, and gives the browser."""
+    """Open the page of a kind of model, at the width of a desktop; return the browser's page."""
 
     def shown(kind, name="a run", half=False):
         path = tmp_path / "page.html"
@@ -81,7 +81,7 @@ def shown(browser, tmp_path):
 
 
 def drawn(page):
-    """Draws anew with our image and key, and gives all draws as lists."""
+    """Draw again with this image and key; return all draws as lists."""
     words = np.asarray(KEY).view(np.int32).tolist()
     page.value(f"vimco.set({{image: {IMAGE.tolist()}, key: {words}}})")
     return json.loads(
@@ -93,7 +93,7 @@ def drawn(page):
 
 
 def double_precision(kind, half=False):
-    """The same model for Python's own arithmetic."""
+    """Return the same model in double precision, for Python."""
     model = model_of(kind, np.float16 if half else np.float32)
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), model)
 
@@ -118,7 +118,7 @@ def test_log_probabilities_are_those_of_python(kind, half, shown, float64):
     key, model = jax.random.wrap_key_data(KEY), double_precision(kind, half)
     samples = eqx.filter_jit(model.importance_samples)(key, batch_of(kind), 500)
     assert len(draws) == 500
-    assert np.ptp(samples.log_weights) > 3  # or the comparison would say little
+    assert np.ptp(samples.log_weights) > 3  # so that the comparison is not trivial
     np.testing.assert_allclose([d["logJoint"] for d in draws], samples.log_joint[:, 0], rtol=0, atol=1e-4)
     np.testing.assert_allclose([d["logProposal"] for d in draws], samples.log_proposal[:, 0], rtol=0, atol=1e-4)
     means = page.value("document.querySelector('#bounds svg').getAttribute('aria-label')")
@@ -132,7 +132,7 @@ def test_log_probabilities_are_those_of_python(kind, half, shown, float64):
 @needs_browser
 @pytest.mark.parametrize("kind", ["structured prior one layer", "generative"])
 def test_completions_and_dreams_are_those_of_python(kind, shown, float64):
-    """The first is the very draw that `model.sample` makes: hidden units, probabilities, and pixels."""
+    """The first is the draw of `model.sample`: hidden units, probabilities, and pixels."""
     page, key, batch = shown(kind), jax.random.wrap_key_data(KEY), batch_of(kind)
     draws, model = drawn(page), double_precision(kind)
     latents, observation = eqx.filter_jit(model.sample)(key, batch.context)
@@ -147,7 +147,7 @@ def test_completions_and_dreams_are_those_of_python(kind, shown, float64):
 
 
 def pictures(page, selector="#gallery canvas"):
-    """The pixels of canvases: rows of 32 bits each."""
+    """Return the pixels of canvases: rows of 32 bits each."""
     page.value("vimco.draws().then(() => 1)")
     pixels = f"new Uint32Array(c.getContext('2d').getImageData(0, 0, {WIDTH}, {HEIGHT}).data.buffer)"
     values = page.value(f"[...document.querySelectorAll('{selector}')].map(c => [...{pixels}])")

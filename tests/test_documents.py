@@ -13,7 +13,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if
 
 
 def anchors(document: Path) -> set[str]:
-    """The names that a link may lead to: headings as GitHub and MyST name them, and those that are set by hand."""
+    """Return the anchors of a document: headings as GitHub and MyST name them, and those set by hand."""
     text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
@@ -33,7 +33,7 @@ def test_links_lead_somewhere(document):
 
 
 def test_the_results_are_what_a_report_makes_of_the_runs(tmp_path):
-    """`make results` brings them up to date."""
+    """`make results` updates them."""
     records = ROOT / "docs" / "results"
     text, _, problems = write_report([records], tmp_path, records / "remarks.txt")
     assert not problems

@@ -60,7 +60,7 @@ PARTITION = (0.0, 0.1, 0.45)
 
 
 def exact_tvo(log_joint, log_proposal):
-    """Σ_i (β_{i+1} − β_i) E_{π_β} log f over all configurations."""
+    """Return Σ_i (β_{i+1} − β_i) E_{π_β} log f over all configurations."""
     log_f = log_joint - log_proposal
     total = 0.0
     for beta, after in zip(PARTITION, (*PARTITION[1:], 1.0), strict=True):
@@ -92,7 +92,7 @@ class TestTVO:
         def plain(log_joint, logits):
             return exact_tvo(log_joint, jax.nn.log_softmax(logits))
 
-        def means_alone(log_joint, logits):  # ∇ of log f under probabilities that stand still
+        def means_alone(log_joint, logits):  # ∇ of log f under constant probabilities
             log_f, total = log_joint - jax.nn.log_softmax(logits), 0.0
             for beta, after in zip(PARTITION, (*PARTITION[1:], 1.0), strict=True):
                 weights = jax.nn.softmax(beta * log_joint + (1 - beta) * jax.nn.log_softmax(logits))
@@ -149,7 +149,7 @@ class TestTVO:
         check_partition(tuple(map(float, points)))
 
     def test_partition_follows_the_weights_now_and_then(self):
-        """Renewed with the first estimate and every third; in between it stands still. It is no parameter."""
+        """It is renewed with the first estimate and every third, and constant in between. It is not a parameter."""
         samples = [sbn_toy("generative").samples(2), table_toy(LOG_JOINT, LOGITS).samples(2)]
         estimator = MomentTVO(num_points=3, every=3)
         seen = []

@@ -1,4 +1,4 @@
-"""Estimators: the paper's Algorithm 1, NVIL and learned baselines in detail, refusals, hostile weights."""
+"""Estimators: the paper's Algorithm 1, NVIL and learned baselines in detail, refusals, extreme weights."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ OPTIONS = {"stl": ["biased=true"]}  # to take more than one sample
 
 
 def with_everything(samples: ImportanceSamples, dreams) -> ImportanceSamples:
-    """The samples with all that any estimator needs."""
+    """Return the samples with all that any estimator needs."""
     return dataclasses.replace(
         samples,
         log_proposal_of_dreams=dreams,
@@ -61,12 +61,12 @@ def with_everything(samples: ImportanceSamples, dreams) -> ImportanceSamples:
 
 @eqx.filter_jit
 def estimate_of(estimator, samples, batch=None):
-    """Compiled, because tests wait for compilation, and one is faster than one for each operation."""
+    """Return the estimate, compiled as a whole, which is faster than operation by operation."""
     return estimator(samples, batch)
 
 
 def trained_network() -> BaselineNetwork:
-    """A network whose output is not the 0 it starts with."""
+    """Return a network whose output is not the 0 it starts with."""
     network = BaselineNetwork(jax.random.key(5), MEAN, num_hidden=6)
     return eqx.tree_at(lambda n: n.output_weight, network, jnp.linspace(-2.0, 3.0, 6))
 
@@ -77,12 +77,12 @@ def moments_of(mean: float, variance: float, decay: float = 0.8) -> RunningMomen
 
 
 def gradient(estimator, samples, batch=None) -> ImportanceSamples:
-    """What each log-probability is multiplied with in the gradient of the surrogate."""
+    """Return the factor of each log-probability in the gradient of the surrogate."""
     return gradient_of_surrogates(samples, estimator, batch)
 
 
 def algorithm_1(log_f, grad_log_q, grad_log_f, grad_log_f_of_model):
-    """Algorithm 1 of supplement A, line by line, for one observation, with the samples already drawn.
+    """Return the result of Algorithm 1 of supplement A, line by line, for one observation and given samples.
 
     `log_f` is l[1..K], under the paper's name; the gradients have a row for each sample.
     """
@@ -151,9 +151,9 @@ LOOKING_INSIDE = {"straight-through", "tang", "bbvi", "muprop", "local-expectati
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in LOOKING_INSIDE])
 def test_examples_are_independent(name):
-    """No estimator mixes examples, and no mean is taken: new values in all columns but one leave that one alone.
+    """No estimator mixes examples or averages over them: changing all columns but one does not change that one.
 
-    NVIL's normaliser is one for the whole batch, so it is switched off.
+    NVIL's normaliser is common to the whole batch, so it is switched off.
     """
     estimator = named_estimator(name, jax.random.key(0), MEAN, OPTIONS.get(name, ()))
     if isinstance(estimator, NVIL):
@@ -200,7 +200,7 @@ class TestNVIL:
         np.testing.assert_array_equal(small.log_proposal, plain.log_proposal)
 
     def test_normaliser_with_the_prior_or_shared_parameters(self):
-        """(L̂ − c) / s for the prior, whose log f holds no log Q; everything by s where nothing can be told apart."""
+        """(L̂ − c) / s for the prior, whose log f contains no log Q; everything by s where parameters are shared."""
         estimator = NVIL(None, moments_of(-70.0, 9.0), scale_sees_batch=False)
         weights = np.asarray(normalized_weights(self.samples.log_weights))
         centred = np.asarray(estimate_of(estimator, self.samples).bound) + 70.0
@@ -215,14 +215,14 @@ class TestNVIL:
             np.testing.assert_allclose(scored, np.broadcast_to(centred / 3, (3, 4)), rtol=2e-5)
 
     def test_any_f_is_scaled_as_a_whole(self):
-        """`from_weights` cannot know whether f and Q share parameters; with the prior's flag it need not."""
+        """`from_weights` does not know whether f and Q share parameters, except with the prior's flag."""
         weights, log_q = jnp.zeros((2, 3)), jnp.zeros((2, 3))
         assert ImportanceSamples.from_weights(weights, log_q).shared_parameters
         assert not ImportanceSamples.from_weights(weights, log_q, proposal_is_prior=True).shared_parameters
 
     @pytest.mark.parametrize(("sees_batch", "limit"), [(True, 12.0), (False, 400.0)])
     def test_one_catastrophic_sample_takes_a_bounded_step(self, sees_batch, limit):
-        """Ordinary batches of 24, then a signal of −3,000. Once it is seen: at most B / √(0.2 (B − 1)) = 11.2."""
+        """After ordinary batches of 24, a signal of −3,000 is scaled to at most B / √(0.2 (B − 1)) = 11.2."""
         estimator = NVIL(None, scale_sees_batch=sees_batch)
         for seed in range(6):
             estimator = estimator.updated(estimate_of(estimator, samples_of(1, 24, seed)))
@@ -244,7 +244,7 @@ class TestNVIL:
         assert estimator.moments.decay == 0.8
 
     def test_uses_its_moments_before_it_updates_them(self):
-        """A baseline that has seen the current samples is a bias."""
+        """A baseline that has seen the current samples adds a bias."""
         estimator = NVIL(None, moments_of(-70.0, 4.0))
         estimate = estimate_of(estimator, self.samples)
         np.testing.assert_allclose(np.asarray(estimate.learning_signal)[0], np.asarray(estimate.bound) + 70, rtol=1e-5)
@@ -445,7 +445,7 @@ HOSTILE_ELSEWHERE = {
 
 @eqx.filter_jit
 def all_surrogates_and_gradients(samples):
-    """Of every estimator that takes this many samples, for the log-probabilities and the estimator's own parameters."""
+    """Return those of every estimator for this K: gradients for the log-probabilities and its own parameters."""
     results = {}
     for name in ESTIMATORS:
         if name in LOOKING_INSIDE or name in HOSTILE_ELSEWHERE:

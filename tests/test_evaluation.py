@@ -1,4 +1,4 @@
-"""Bounds and likelihoods: in slices as in one piece, against enumeration, and with honest errors."""
+"""Bounds and likelihoods: in slices and as a whole, against enumeration, and their errors."""
 
 import dataclasses
 import itertools
@@ -30,7 +30,7 @@ def tiny_model():
 
 
 class AnyModel:
-    """A user's own: f(x, h) = exp(h), h ~ N(0, scale²). No module, no tree, nothing but the one method."""
+    """A user's model with only one method, no pytree: f(x, h) = exp(h), h ~ N(0, scale²)."""
 
     def __init__(self, scale):
         self.scale = scale
@@ -128,7 +128,7 @@ def test_many_samples_give_the_likelihood(float64):
 
 
 def test_the_monte_carlo_error_is_what_repetition_shows():
-    """The spread of 60 evaluations, which is known to a tenth, against the error that each gives for itself."""
+    """The spread of 60 evaluations, known to a tenth, against the error that each states."""
     examples = Examples(pixels(20))
     model = ModelOfArrays(jnp.asarray(0.7))
     evaluations = [evaluate(model, examples, jax.random.key(seed), 40) for seed in range(60)]
@@ -171,7 +171,7 @@ def test_weights_of_zero():
 def test_any_object_with_importance_samples_will_do(kind):
     model, examples, key = kind(0.0), Examples(pixels()), jax.random.key(0)
     assert evaluate(model, examples, key, 8).mean_bound == 0
-    model.scale = 2.0  # the same object, changed: nothing that was compiled for the old one may serve
+    model.scale = 2.0  # the object has changed, so the old compiled function must not be reused
     assert evaluate(model, examples, key, 8).mean_bound > 0.5
 
 

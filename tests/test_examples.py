@@ -1,4 +1,4 @@
-"""The examples run, and make their point: the bound rises, the likelihood with it, and the gap between them closes."""
+"""The examples run and learn: bound and likelihood rise, and the gap between them closes."""
 
 import re
 import runpy
@@ -23,7 +23,7 @@ def test_example(name, capsys):
 
 @pytest.mark.parametrize("name", ["own_model", "categorical", "mixed"])
 def test_example_is_short(name):
-    """Something to copy: about forty lines of code, and nothing of this package but its public names."""
+    """About forty lines of code, with public names of this package only."""
     text = (EXAMPLES / f"{name}.py").read_text()
     assert len([line for line in text.splitlines() if line and not line.startswith("#")]) < 70
     assert "vimco." in text

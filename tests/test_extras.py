@@ -1,4 +1,4 @@
-"""Optional libraries: the core imports none of them, and a missing one is a sentence with the command to install it."""
+"""Optional libraries: the core imports none of them, and the error for a missing one has the command to install it."""
 
 import importlib
 import subprocess

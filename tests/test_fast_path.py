@@ -1,4 +1,4 @@
-"""What was written for speed, against the plain thing that it stands for."""
+"""The kernels, against the plain definitions that they replace."""
 
 import dataclasses
 import re
@@ -93,7 +93,7 @@ def test_samples_follow_their_words(batch_size, leading):
 @pytest.mark.parametrize("leading", [(), (1,)])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_what_is_less_likely_than_all_intervals_is_never_drawn(monkeypatch, sign, leading):
-    """The smallest uniform number is 2⁻²⁴, and here it is forced: what is a little less likely is out of its reach."""
+    """The uniform numbers are forced to the smallest, 2⁻²⁴: an outcome a little less likely is not drawn."""
     monkeypatch.setattr(bernoulli, "sample_words", lambda *_: (jnp.zeros((1, 1, 2), jnp.uint32),) * 2)
     probabilities = 2.0**-24 * np.array([0.999, 1.001])
     logits = jnp.asarray(np.broadcast_to(sign * np.log(1 / probabilities - 1), (*leading, 1, 2)), jnp.float32)
@@ -147,7 +147,7 @@ class TestLogProbability:
 
     @pytest.mark.parametrize(("value_shape", "logits_shape"), SHAPES)
     def test_values_get_their_gradient_where_it_is_asked_for(self, float64, value_shape, logits_shape):
-        """A pathwise estimator goes through the values: a gradient of zero would be wrong, and nobody would see it."""
+        """A pathwise estimator differentiates through the values: a gradient of zero would be silently wrong."""
         keys = jax.random.split(jax.random.key(4), 3)
         arrays = (jax.random.uniform(keys[0], value_shape), 5 * jax.random.normal(keys[1], logits_shape))
         weights = jax.random.normal(keys[2], (3, 4))
@@ -158,7 +158,7 @@ class TestLogProbability:
                 np.testing.assert_allclose(gradient, exact, rtol=1e-12, atol=1e-13)
 
     def test_gradient_of_values_passes_slices_and_rematerialisation(self, float64):
-        """One of two layers is differentiated, inside `lax.map` and `checkpoint`, as many samples in slices have it."""
+        """One of two layers is differentiated, inside `lax.map` and `checkpoint`, as for many samples in slices."""
         logits = jax.random.normal(jax.random.key(5), (2, 6, 3))
 
         def objective(v, log_prob):
@@ -181,7 +181,7 @@ class TestLogProbability:
     def test_exponential_in_float32(self):
         """Against NumPy's in float64. Its argument is rounded after a multiplication: an error of 2⁻²³ x at most.
 
-        Compiled: XLA's simplifications are part of what could go wrong.
+        It is compiled, because XLA's simplifications could be wrong.
         """
         exp_of_minus = jax.jit(_exp_of_minus)
         x = np.linspace(0, 87, 1_000_001).astype(np.float32)
@@ -308,7 +308,7 @@ def test_slices_of_samples_do_not_change_the_update(float64, task):
 
 @pytest.mark.parametrize("batch_size", [7, 8])
 def test_cipher_and_signal_are_computed_once(batch_size):
-    """XLA repeats cheap producers in every consumer; the layers are written so that it does not take these for cheap.
+    """XLA repeats cheap producers in every consumer; the layers are written so that it does not treat these as cheap.
 
     The cipher shows in the compiled program by its rotations, 40 shifts a copy, and the signal by arithmetic on arrays
     of shape (K, B), of which the layers have none.

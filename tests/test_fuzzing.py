@@ -1,6 +1,6 @@
-"""Everything that reads a file, given anything: a `UsageError` or a result, never another error, never for long.
+"""Everything that reads files, on arbitrary content: the outcome is a result or a `UsageError`, within a time limit.
 
-Files begin as what the program writes; then bytes are changed, cut out and put in, or fields of JSON get other values.
+Files start as the program writes them; then bytes are changed, removed or inserted, or fields of JSON get other values.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ NUMBERS = st.integers(0, 2**16)
 
 @st.composite
 def damaged(draw, content):
-    """A file's content with a few pieces changed, removed or put in."""
+    """Return a file's content with a few pieces changed, removed or inserted."""
     content = bytearray(content)
     for _ in range(draw(st.integers(1, 3))):
         place, length = draw(NUMBERS) % (len(content) + 1), draw(st.integers(0, 9))
@@ -50,7 +50,7 @@ def damaged(draw, content):
 
 @st.composite
 def altered(draw, record):
-    """A JSON record with one value, at any depth, changed or removed."""
+    """Return a JSON record with one value, at any depth, changed or removed."""
     record = json.loads(json.dumps(record))
     node = record
     while True:
@@ -66,7 +66,7 @@ def altered(draw, record):
 
 
 def read_everything(path):
-    """What a report, an evaluation and a study ask of a run, short of its weights."""
+    """Read everything of a run that a report, an evaluation and a study use, except its weights."""
     run = directory.load(path)
     _ = run.metrics(), run.summary(), run.updates, run.is_finished, run.evaluations, run.stages, run.problems
     _ = run.best(), run.best("best-average"), run.evaluation(1000), directory.differences(run)
@@ -125,7 +125,7 @@ def test_lines_of_metrics_with_other_values(path, line):
 @settings(FUZZ, max_examples=4)
 @given(data=st.data())
 def test_a_report_of_a_bad_run_and_a_good_one(path, tmp_path_factory, data):
-    """The good one is always in it."""
+    """It always includes the good one."""
     folder = tmp_path_factory.mktemp("bad")
     name = data.draw(st.sampled_from(["bad", "$x^$", "a|b", "<b>", "x\x1b[2J", "not\udcff"]))
     bad = recorded_run(folder, CONFIG, name=name, likelihood=90.0)
@@ -228,7 +228,7 @@ COMMANDS = ["train", "resume", "evaluate", "sample", "study", "report", "data", 
     ),
 )
 def test_the_command_line(tmp_path, monkeypatch, capsys, command, words):
-    """Data that are not there: whatever the words mean, nothing is trained."""
+    """The data do not exist, so that no command line trains anything."""
     monkeypatch.chdir(tmp_path)
     arguments = [command, *words, *(["--data", "nothing"] if command in ("train", "study") else [])]
     with within(60), contextlib.suppress(SystemExit):  # any other error would be a traceback

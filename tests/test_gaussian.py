@@ -23,7 +23,7 @@ MEAN = np.array([0.3, 0.6])
 
 
 def tiny(layers, hidden=2, scale=1.0):
-    """A model whose parameters are far from zero, and one example. A smaller `scale` makes it smoother."""
+    """Return a model whose parameters are far from zero, and one example. A smaller `scale` makes it smoother."""
     model = gaussian_model(jax.random.key(1), layers, jnp.asarray(MEAN), hidden=(hidden,) * len(layers))
     parameters, rest = partition(model)
     flat, unravel = ravel_pytree(parameters)
@@ -32,7 +32,7 @@ def tiny(layers, hidden=2, scale=1.0):
 
 
 def network(net, x):
-    """The definition: two tanh layers, then linear outputs."""
+    """Return the outputs by definition: two tanh layers, then linear outputs."""
     for layer in net.hidden:
         x = jnp.tanh(x @ layer.weight + layer.bias)
     return [x @ output.weight + output.bias for output in net.outputs]
@@ -43,7 +43,7 @@ def log_normal(z, mean, log_scale):
 
 
 def densities(model, latents, x):
-    """log P(x, z) and log Q(z | x) as the paper writes them. Latents are (..., n), deepest first."""
+    """Return log P(x, z) and log Q(z | x) as the paper writes them. Latents are (..., n), deepest first."""
     deepest, below = latents[0], latents[-1]
     log_p = jnp.sum(norm.logpdf(deepest), axis=-1)
     for net, parent, z in zip(model.prior, latents, latents[1:], strict=False):
@@ -79,7 +79,7 @@ def gradient(model, function):
 
 
 def exact_gradient(layers, K, points):
-    """∇L^K without reparameterisation: an integral over z, on a grid, with Q(z | x) in the integrand."""
+    """Return ∇L^K without reparameterisation: an integral over z, on a grid, with Q(z | x) in the integrand."""
     model, batch = tiny(layers)
     grid = np.linspace(-9.0, 9.0, points)
     numbers = np.indices((points,) * (K * len(layers))).reshape(len(layers), K, -1)
@@ -94,7 +94,7 @@ def exact_gradient(layers, K, points):
 
 
 def expected_gradient(layers, K, estimator, record, points, scale=1.0):
-    """The mean of an estimate over ε, on a grid of its own."""
+    """Return the mean of an estimate over ε, on a separate grid."""
     model, batch = tiny(layers, scale=scale)
     values = np.linspace(-7.5, 7.5, points)
     weights = np.exp(-(values**2) / 2)
@@ -177,7 +177,7 @@ def test_sizes_of_the_paper():
 
 
 def test_active_units_vary_with_the_data():
-    """Of two layers of two units, the second unit of each looks away from the data: its mean has no weights."""
+    """The second unit of each of two layers does not depend on the data: its mean has no weights."""
     model, _ = tiny((2, 2))
     for layer in (0, 1):
         model = eqx.tree_at(

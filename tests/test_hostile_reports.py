@@ -1,4 +1,4 @@
-"""Run directories of strangers: whatever they hold, a report stays harmless, and one bad run costs no other."""
+"""Reports of untrusted run directories are harmless for any content, and a bad run does not affect others."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def run_called(folder, name, **options):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A report of runs with such names, none of which belongs to a study: their names are in a figure, too."""
+    """Return a report of runs with these names. They belong to no study, so their names are also in a figure."""
     folder = tmp_path_factory.mktemp("runs")
     for name in NAMES.values():
         run_called(folder, name, likelihood=90.0)
@@ -74,7 +74,7 @@ def test_names_stay_text_on_the_page(written, tmp_path):
         assert "\\x1b[31mred\\x1b[0m\\n\\u202eback" in headings
         assert "caf\\udce9 \\udcff" in headings
         assert page.value("document.querySelectorAll('script').length") == 1
-        # A script that gets in all the same does not run.
+        # Even an injected script does not run.
         page.value("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))")
         assert page.value("window.ran") is None
 
@@ -159,7 +159,7 @@ def test_a_tree_of_a_thousand_folders(tmp_path, capfd, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["link", "text", "folder"])
 def test_only_a_picture_is_published_as_one(tmp_path, kind):
-    """A symbolic link would publish whatever it points to."""
+    """A symbolic link would publish its target."""
     path = recorded_run(tmp_path / "runs", RunConfig(data="binarized-mnist", updates=100)) / "samples.png"
     elsewhere = tmp_path / "elsewhere.png"
     path.rename(elsewhere)

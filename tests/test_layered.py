@@ -1,4 +1,4 @@
-"""Estimators that look at the layers of a binary proposal one by one, by enumeration."""
+"""Estimators that use the layers of a binary proposal one by one, by enumeration."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def trained(kind: str, normalised: bool = False, variance: float = 1.0) -> LayerBaselines:
-    """Baselines of two layers that have seen something."""
+    """Return baselines of two layers with non-trivial moments."""
     width = 3 if kind == "generative" else 5
     network = BaselineNetwork(jax.random.key(3), jnp.full(width, 0.4), num_hidden=4)
     network = eqx.tree_at(lambda n: n.output_weight, network, jnp.array([[0.7, -1.0], [-1.1, 0.2], [0.4, 0.6], [2, 1]]))
@@ -32,7 +32,7 @@ def trained(kind: str, normalised: bool = False, variance: float = 1.0) -> Layer
     return LayerBaselines(network, moments, normalised)
 
 
-# By whether they estimate the gradient of the bound or, whatever K is, that of the ELBO.
+# Grouped by objective: the bound, or the ELBO for every K.
 OF_BOUND = {
     "muprop": lambda kind: MuProp(),
     "muprop-baselines": lambda kind: MuProp(baselines=trained(kind)),
@@ -73,7 +73,7 @@ class _SameSamples(BBVI):
 
 @functools.cache
 def gradients(kind: str, K: int) -> dict[str, np.ndarray]:
-    """The estimate of every set of samples, by the estimator's name: (sets, parameters)."""
+    """Return the estimate of every set of samples, by the estimator's name: (sets, parameters)."""
     estimators = [make(kind) for make in BY_K[K].values()]
     rows = gradients_through_model(sbn_toy(kind), estimators, K, SigmoidBeliefNetwork.layered_weighted)
     return dict(zip(BY_K[K], rows, strict=True))
@@ -95,7 +95,7 @@ def test_expected_gradient_is_that_of_the_objective(kind, K):
 @pytest.mark.parametrize("kind", SBN_KINDS)
 @pytest.mark.parametrize("name", SCALED)
 def test_normaliser_scales_whole_layers(kind, name):
-    """Layer i of the proposal has 1/s_i of the exact gradient, everything else all of it."""
+    """Layer i of the proposal has 1/s_i of the exact gradient; all other parameters have the exact gradient."""
     toy = sbn_toy(kind)
     expected, exact = toy.probabilities(1) @ gradients(kind, 1)[name], toy.exact_gradient(1)
     trees = [toy.unravel(jnp.asarray(v)) for v in (expected, exact)]
@@ -152,7 +152,7 @@ def test_without_the_children_local_expectations_are_biased(monkeypatch):
 
 
 def test_on_the_mean_chain_the_added_term_of_muprop_is_biased():
-    """It must stand on the sampled parents: with the means of the mean chain in its place the mean is another one."""
+    """It must use the sampled parents: with the means of the mean chain instead the estimator is biased."""
     toy = sbn_toy("generative")
 
     def on_means(model, latents, batch):
@@ -215,7 +215,7 @@ def test_layers_add_up_to_the_samples(kind):
 
 
 def test_baselines_grow_with_the_first_estimate():
-    """One draw that nobody learns from tells how many layers there are."""
+    """A draw that is not used for learning sets the number of layers."""
     toy = sbn_toy("generative")
     network = BaselineNetwork(jax.random.key(0), jnp.full(3, 0.4), num_hidden=4)
     batch = copies(toy.example, 8)

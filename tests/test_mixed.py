@@ -42,14 +42,14 @@ def log_proposal_of_z(p, b, z):
 
 
 def sets_of(b_values, z_values, K):
-    """All sets of K pairs (b, z): indices into two lists, each (K, number of sets)."""
+    """Return all sets of K pairs (b, z): indices into two lists, each (K, number of sets)."""
     pairs = np.array(list(itertools.product(range(len(b_values)), range(len(z_values)))))
     sets = np.indices((len(pairs),) * K).reshape(K, -1)
     return pairs[sets, 0], pairs[sets, 1]
 
 
 def exact_bound(p, K):
-    """L^K, over b and z."""
+    """Return L^K, over b and z."""
     grid = np.linspace(-7.0, 7.0, 71)
     b, number = sets_of((0, 1), grid, K)
     z = grid[number]
@@ -59,7 +59,7 @@ def exact_bound(p, K):
 
 
 def expected_surrogate(p, estimator, K):
-    """E[surrogate] over b and ε, with the probabilities held constant: its gradient is the expected estimate."""
+    """Return E[surrogate] over b and ε, with probabilities held constant: its gradient is the expected estimate."""
     noise = np.linspace(-8.0, 8.0, 61)
     weights = np.exp(-(noise**2) / 2) / np.sum(np.exp(-(noise**2) / 2))
     b, number = sets_of((0, 1), noise, K)
@@ -92,7 +92,7 @@ def test_one_surrogate_gives_both_gradients(name):
 
 
 def test_normaliser_of_nvil_scales_the_whole_gradient():
-    """Reparameterised latents share parameters with P: nothing but the whole surrogate may be divided by s = 9."""
+    """Reparameterised latents share parameters with P: only the whole surrogate may be divided by s = 9."""
     moments = eqx.tree_at(lambda m: (m.mean, m.variance), RunningMoments(), (jnp.array(-1.2), jnp.array(81.0)))
     exact = jax.jit(jax.grad(exact_bound), static_argnums=1)(parameters(), 2)
     nvil = NVIL(None, moments, scale_sees_batch=False)
@@ -109,7 +109,7 @@ def test_learned_baseline_at_one_sample():
 
 
 def test_without_log_score_the_gaussian_would_be_counted_twice():
-    """The reason for the field: with log Q of all latents as the score, the gradient of the scale is another one."""
+    """The reason for the field: with log Q of all latents as the score, the gradient of the scale is wrong."""
 
     def all_latents_as_score(samples):
         return VIMCO()(ImportanceSamples(samples.log_joint, samples.log_proposal))

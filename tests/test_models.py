@@ -23,12 +23,12 @@ def sigmoid(logits):
 
 
 def bernoulli(value, logits):
-    """Π_i σ(a_i)^v_i (1 − σ(a_i))^(1 − v_i), as one would write it down."""
+    """Return Π_i σ(a_i)^v_i (1 − σ(a_i))^(1 − v_i), by definition."""
     return np.prod(np.where(value == 1, sigmoid(logits), 1 - sigmoid(logits)), axis=-1)
 
 
 def by_hand(kind, model, latents, example):
-    """P(x, h | c) and Q(h | x, c) of two layers of latents, from the formulas of the paper (Secs. 5.1 and 5.2)."""
+    """Return P(x, h | c) and Q(h | x, c) of two layers of latents, from the paper's formulas (Secs. 5.1 and 5.2)."""
     h1, h2 = latents
     x, c = (np.asarray(array) for array in (example.observation, example.context))
     first, second = model.prior.layers
@@ -118,7 +118,7 @@ class TestProbabilities:
 
 
 def draws(kind: str, number: int):
-    """A toy in float32, eight copies of its example, and latents from its proposal as numbers (K, B) from 0 to 7."""
+    """Return a toy in float32, eight copies of its example, and draws of its proposal as numbers (K, B) from 0 to 7."""
     model = jax.tree.map(lambda a: a.astype(jnp.float32) if eqx.is_array(a) else a, sbn_toy(kind).model)
     example = jax.tree.map(lambda a: a.astype(jnp.float32), sbn_toy(kind).example)
     batch = copies(example, 8)
@@ -127,13 +127,13 @@ def draws(kind: str, number: int):
 
 
 def configuration_numbers(latents) -> np.ndarray:
-    """Which of the eight configurations each pair of latents is, in the order of enumeration."""
+    """Return which of the eight configurations each pair of latents is, in the order of enumeration."""
     bits = np.concatenate(latents, axis=-1).astype(int)
     return bits @ np.array([4, 2, 1])
 
 
 def assert_frequencies(numbers, probabilities):
-    """Every cell within five standard deviations of its expected count."""
+    """Assert that every count is within five standard deviations of its expectation."""
     counts = np.bincount(np.ravel(numbers), minlength=len(probabilities))
     expected = counts.sum() * probabilities
     assert np.all(np.abs(counts - expected) <= 5 * np.sqrt(expected * (1 - probabilities)) + 1)
@@ -271,7 +271,7 @@ class TestLayer:
 
 class TestConstruction:
     def test_observations_start_as_often_on_as_in_the_data(self):
-        """A pixel that was never on (or always) starts at 1 in 1000: a bias of ±inf could not be unlearned."""
+        """A pixel that was never (or always) on starts at 1/1000 (or 999/1000): a bias of ±inf could not change."""
         mean = jnp.array([0.2, 0.5, 0.0, 1.0])
         for model in (
             generative_sbn(jax.random.key(0), (2,), mean),
@@ -316,6 +316,6 @@ class TestConstruction:
 
 
 def partition_of_shapes(model):
-    """The parameters of a model that is only shapes: weights and biases, not the means."""
+    """Return the parameters of a model that is only shapes: weights and biases, not the means."""
     chains = (model.prior, model.likelihood, model.proposal.chain)
     return [leaf for leaf in jax.tree.leaves(chains) if isinstance(leaf, jax.ShapeDtypeStruct)]

@@ -1,7 +1,7 @@
-"""VIMCO inside NumPyro: exact gradients where NumPyro's own objective is wrong, and a sentence for what is refused.
+"""VIMCO inside NumPyro: exact gradients where NumPyro's own objective is wrong, and messages of refusals.
 
-No test here averages over draws. NumPyro's `vectorize_particles` hook lets a test put every set of K samples in the
-place of the sampler, so expectations are sums.
+No test here averages over draws. NumPyro's `vectorize_particles` hook lets a test replace the sampler by every set of K
+samples, so expectations are sums.
 """
 
 import copy
@@ -35,7 +35,7 @@ KEY = jax.random.key(0)
 
 
 def drawing(objective, latents):
-    """The objective whose K samples are `latents`, a dictionary of arrays with K rows, instead of random ones."""
+    """Return the objective whose K samples are `latents`, a dictionary of arrays with K rows."""
 
     def vectorize(one_sample, keys):
         def forced(key, values):
@@ -50,12 +50,12 @@ def drawing(objective, latents):
 
 
 def sets_of_samples(configurations, K):
-    """Every set of K out of the configurations, as indices (number of sets, K)."""
+    """Return every set of K out of the configurations, as indices (number of sets, K)."""
     return jnp.asarray(list(itertools.product(range(configurations), repeat=K)))
 
 
 def log_weights_and_proposal(params, latents, model, guide, *args):
-    """log f and log Q of one sample, by NumPyro's own `log_density`."""
+    """Return log f and log Q of one sample, by NumPyro's own `log_density`."""
     values = {**params, **latents}
     log_joint, _ = log_density(model, args, {}, values)
     log_proposal, _ = log_density(guide, args, {}, values)
@@ -63,7 +63,7 @@ def log_weights_and_proposal(params, latents, model, guide, *args):
 
 
 def exact_gradient(params, latents, sets, model, guide, *args):
-    """−∇L^K: the sum over all sets differentiated. `latents(params, one_set)` has K rows."""
+    """Return −∇L^K, the derivative of the sum over all sets. `latents(params, one_set)` has K rows."""
 
     def objective(params):
         def of_set(one_set):
@@ -78,7 +78,7 @@ def exact_gradient(params, latents, sets, model, guide, *args):
 
 
 def expected_gradient(objective, params, latents, sets, probability, model, guide, *args):
-    """The gradient that the objective gives, summed over all sets under their probability."""
+    """Return the gradient that the objective gives, summed over all sets under their probability."""
 
     def of_set(one_set):
         def minus_bound(params):
@@ -95,7 +95,7 @@ def value(objective, params, model, guide, *args):
 
 
 def traced(objective, params, model, guide, *args):
-    """Runs the objective's Python, where refusals are raised, and compiles nothing."""
+    """Trace the objective, which raises refusals, without compiling it."""
     jax.eval_shape(lambda: objective.loss(KEY, params, model, guide, *args))
 
 
@@ -327,7 +327,7 @@ def test_a_reparameterised_guide_serves_a_prior_that_is_not(float64):
 
 
 def test_no_gradient_passes_through_a_draw_that_is_not_reparameterised(float64):
-    """JAX could differentiate this sampler, but NumPyro does not vouch for it: only the score may speak."""
+    """JAX could differentiate this sampler, but NumPyro does not declare it reparameterised: only the score counts."""
     drawn = []
 
     def model():
@@ -407,7 +407,7 @@ def batch_latents(params, one_set):
 
 
 def batch_log_weights(params, h):
-    """log f and log Q of shape (K, B), written out without NumPyro."""
+    """Return log f and log Q of shape (K, B), written out without NumPyro."""
     x = jnp.asarray(DATA)[ROWS]
     log_prior = jax.nn.log_softmax(params["weights"])[h]
     logits = params["columns"][h]

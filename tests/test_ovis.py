@@ -21,7 +21,7 @@ LOGITS = [-0.7, 0.1, -1.5, 1.2, -1.0, 0.4, -2.1, 0.9]
 
 
 def direct_signal(log_weights: np.ndarray, auxiliary: np.ndarray, j: int, is_prior: bool) -> np.ndarray:
-    """Sample j swapped for each auxiliary sample in turn, with nothing but the definition."""
+    """Return the signal by definition: each auxiliary sample in turn replaces sample j."""
     terms = []
     for replacement in auxiliary:
         swapped = log_weights.copy()
@@ -82,7 +82,7 @@ class TestExact:
         np.testing.assert_allclose(toy.expected_gradient(AsymptoticOVIS(), 3), toy.exact_gradient(3), atol=1e-12)
 
     def test_gamma_one_is_not_the_gradient_of_the_bound(self):
-        """Model part exact; the proposal's is longer than ∇L^K, and points where wake points."""
+        """The model's part is exact; the proposal's is longer than ∇L^K, in the direction of the wake update."""
         toy = sbn_toy("generative")
         exact, mean, wake = (
             toy.exact_gradient(3),
@@ -153,7 +153,7 @@ def signals_of(log_weights, auxiliary):
 
 @given(hostile_log_weights, st.lists(hostile, min_size=6, max_size=6).map(lambda v: np.array(v).reshape(3, 2)))
 def test_hostile_weights_make_no_nan(log_weights, auxiliary):
-    """Values from −inf through ±1e30, in the samples and in the auxiliary ones; sets all of zeros teach nothing."""
+    """Values from −inf through ±1e30, in samples and auxiliary samples; nothing is learned from sets of zeros."""
     if len(log_weights) < 2:
         return
     compiled = signals_of(jnp.asarray(log_weights, jnp.float32), jnp.asarray(auxiliary, jnp.float32))

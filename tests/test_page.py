@@ -1,4 +1,4 @@
-"""The report's page in a real browser, opened from disk as a reader opens it."""
+"""The report's page in a real browser, opened from disk."""
 
 import re
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: insta
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A report of every kind of result: a whole table, half a figure, a picture, and a study that was not run."""
+    """Yield a report with every kind of result: a full table, half a figure, a picture, a study that was not run."""
     folder = tmp_path_factory.mktemp("runs")
     for number, config in enumerate(STUDIES["table-1"].adjusted(updates=2000, rates=[1e-3], averaging=0.9)):
         recorded_run(folder, config, bound=-100.0 - number, likelihood=90.0 + number, average=89.0 + number)
@@ -37,7 +37,7 @@ def test_the_console_stays_empty_and_nothing_else_is_loaded(page):
 
 
 def test_complaints_are_noticed(page, tmp_path):
-    """What the test above looks for is found where there is something to find."""
+    """The test above would find errors if there were any."""
     broken = tmp_path / "broken.html"
     broken.write_text('<img src="missing.png"><script>console.error("this"); nothing.at.all</script>')
     with open_page(PROGRAM, tmp_path / "profile") as other:

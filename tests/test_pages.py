@@ -1,4 +1,4 @@
-"""What the documentation shows works: its Python is run, its commands are parsed, its options exist."""
+"""The documentation is correct: its Python is run, its commands are parsed, its options exist."""
 
 import argparse
 import copy
@@ -72,7 +72,7 @@ def test_commands_exist(words):
 
 
 def options(command: argparse.ArgumentParser) -> dict[str, set[str]]:
-    """The options of each command, by its name."""
+    """Return the options of each command, by its name."""
     own = {name for action in command._actions for name in action.option_strings}
     found = {command.prog: own}
     for action in command._actions:
@@ -102,7 +102,7 @@ def test_options_in_the_text_exist(page):
 
 
 def test_signal_to_noise_ratios_are_those_of_the_script(float64):
-    """Of the first table of the page on estimators, three rows with K = 2: the others take longer, in the same way."""
+    """Three rows of the first table of the page on estimators, with K = 2; the others take longer."""
     script = runpy.run_path(str(pages.ROOT / "scripts" / "exact_variances.py"))
     _, toy, parameters = next(script["toys"]())
     text = (pages.ROOT / "docs" / "which-estimator.md").read_text()

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def rows() -> list[list[str]]:
-    """The cells of every row of every table, without headings and rules."""
+    """Return the cells of every row of every table, without headings and rules."""
     lines = (ROOT / "docs" / "paper" / "map.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return [row for row in cells if not row[0].startswith("---") and row[2] != "Function"]

@@ -34,7 +34,7 @@ def parameters():
 
 @functools.cache
 def quadrature(layers, K):
-    """Noise (layers, K, N) and probabilities (N,)."""
+    """Return noise (layers, K, N) and probabilities (N,)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES[layers, K])
     numbers = np.indices((len(nodes),) * (layers * K)).reshape(layers, K, -1)
     return nodes[numbers], np.prod((weights / weights.sum())[numbers], axis=(0, 1))
@@ -55,7 +55,7 @@ def log_joint(p, z):
 
 
 def log_proposal(q, z, hold=lambda values: values):
-    """`hold` is applied to the mean and the scale of every layer."""
+    """Return log Q; `hold` is applied to the mean and the scale of every layer."""
     value = norm.logpdf(z[0], hold(q["m1"]), hold(jnp.exp(q["log_s1"])))
     if len(z) == 2:
         value = value + norm.logpdf(z[1], hold(q["m2"] + q["w"] * z[0]), hold(jnp.exp(q["log_s2"])))
@@ -68,7 +68,7 @@ def attached(tree, noise):
 
 
 def frozen(tree, noise, hold_parameters=True):
-    """Parameters held constant in log f, or (the mistake) the mean and scale of every layer."""
+    """Return log f with parameters held constant, or (the mistake) the mean and scale of every layer."""
     z = latents(tree["q"], noise)
     held = stop_gradient(tree)
     frozen_proposal = log_proposal(held["q"], z) if hold_parameters else log_proposal(tree["q"], z, stop_gradient)
@@ -80,7 +80,7 @@ def frozen(tree, noise, hold_parameters=True):
 
 
 def gradient(function, layers, K):
-    """∇ of the expectation of `function(parameters, noise)`, which holds its probabilities constant."""
+    """Return ∇ of the expectation of `function(parameters, noise)`, with constant probabilities."""
     noise, probability = quadrature(layers, K)
     value = jax.jit(jax.grad(lambda tree: probability @ function(tree, noise)))(parameters())
     return {part: np.asarray(ravel_pytree(value[part])[0]) for part in ("p", "q")}
@@ -116,7 +116,7 @@ def test_dreg_is_unbiased_with_any_number_of_layers(layers, K):
 
 
 def test_dreg_with_mean_and_scale_held_is_biased():
-    """What public code does, for one layer alone: the way from z₁ through the mean of z₂ is cut."""
+    """As in public code, which is right for one layer only: the path from z₁ through the mean of z₂ is cut."""
     actual = gradient(lambda *a: DReG()(frozen(*a, hold_parameters=False)).surrogate, 2, 2)
     assert np.linalg.norm(actual["q"] - exact(2, 2)["q"]) > 1e-2
     one_layer = gradient(lambda *a: DReG()(frozen(*a, hold_parameters=False)).surrogate, 1, 2)
@@ -196,7 +196,7 @@ def test_refusals():
 
 
 def test_weights_of_zero():
-    """All zero teach nothing; some zero leave the others as they are; no NaN in values or gradients."""
+    """Nothing is learned from sets of zeros; some zeros do not change the others; no NaN in values or gradients."""
     log_weights = jnp.array([[-jnp.inf, -1.0], [-jnp.inf, -jnp.inf]])
     zeros = jnp.zeros((2, 2))
     samples = ImportanceSamples(log_weights, zeros, frozen_log_weights=log_weights)

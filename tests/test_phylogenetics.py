@@ -1,4 +1,4 @@
-"""The example of phylogenetics: exact evidence, the gradient of the topologies, and what training finds."""
+"""The example of phylogenetics: exact evidence, the gradient of the topologies, and the result of training."""
 
 import runpy
 from pathlib import Path

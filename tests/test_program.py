@@ -1,5 +1,5 @@
-"""The program as people meet it: what it prints, where, and how it ends. Whole programs in processes of their own where
-that matters (signals, kills, limits, terminals), and the same entry point within this process elsewhere."""
+"""The program: its output and exit status. It runs in separate processes where that matters (signals, kills, limits,
+terminals), and in this process elsewhere."""
 
 import base64
 import csv
@@ -53,7 +53,7 @@ SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path_factory, monkeypatch):
-    """Each test is in an empty folder, away from the user's data."""
+    """Run each test in an empty folder, without the user's data."""
     folder = tmp_path_factory.mktemp("here")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("VIMCO_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -63,7 +63,7 @@ def own_folder(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def program(capsys, monkeypatch):
-    """The entry point, called with words as a shell would: exit status, output, errors."""
+    """Return a function that calls the entry point with arguments; it returns exit status, output and errors."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the program sets its own
 
     def call(*arguments):
@@ -86,13 +86,13 @@ def hurry():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the programs of this module run, and keep what they compile."""
+    """Return the folder in which the programs of this module run, with their compilation cache."""
     return tmp_path_factory.mktemp("programs")
 
 
 @pytest.fixture(scope="module")
 def reference(folder):
-    """A run of the program that nothing happened to."""
+    """Return an undisturbed run of the program."""
     status, out, err = finished(vimco("train", *options(LONG), "--output", "reference", folder=folder))
     assert status == 0, err
     assert_plain(out, err)
@@ -103,7 +103,7 @@ def reference(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Two small runs that differ in their seed, with pictures."""
+    """Return two small runs that differ in their seed, with pictures."""
     path = tmp_path_factory.mktemp("trained")
     return [session.train(dataclasses.replace(SMALL, seed=seed), path / str(seed)).path for seed in (0, 1)]
 
@@ -120,7 +120,7 @@ def structured(tmp_path_factory):
 
 
 def assert_plain(*texts):
-    """Text for a log file: no redrawn bars, no colours, nothing but lines."""
+    """Assert that a text is fit for a log file: plain lines without redrawn bars and colours."""
     for text in texts:
         assert not set(text) & {"\r", "\x1b", "\x07", "\x08"}, text
 
@@ -182,17 +182,17 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
 
 
 def read_screen(descriptor, screen):
-    """All that comes, until the other end is closed."""
+    """Return everything that is written until the other end is closed."""
     try:
         while chunk := os.read(descriptor, 4096):
             screen += chunk
-    except OSError:  # how Linux says that nobody is there any more
+    except OSError:  # raised by Linux when the other end is closed
         pass
     os.close(descriptor)
 
 
 def test_a_full_disk(folder, reference, tmp_path):
-    """By a limit on the size of files: the checkpoint is too large, all else is small."""
+    """Simulated by a limit on the size of files, which only the checkpoint exceeds."""
     path = shutil.copytree(reference, tmp_path / "run")
     before = (path / checkpoints.CHECKPOINT).read_bytes()
     words = ("train", "--resume", path, "--updates", "3010")
@@ -237,7 +237,7 @@ def test_a_new_run_says_where_it_is_and_what_came_out(program, own_folder, train
 
 
 def test_names_that_look_like_markup(program, own_folder):
-    """A path is printed as it is."""
+    """A path is printed unchanged."""
     status, out, _ = program("train", *options(SMALL), "--output", "[red]x[/red] :smile: {y}")
     assert status == 0
     assert out.startswith("[red]x[/red] :smile: {y}: generative")
@@ -247,7 +247,7 @@ def test_names_that_look_like_markup(program, own_folder):
 
 
 def test_your_own_images(program, own_folder):
-    """An .npz file; when it changes, the run that was trained on it cannot go on."""
+    """An .npz file; when it changes, the run that was trained on it cannot be resumed."""
     bars = load_dataset("synthetic")
     np.savez("bars.npz", train=bars.train, validation=bars.validation, test=bars.test)
     own = dataclasses.replace(SMALL, data="bars.npz")
@@ -323,7 +323,7 @@ def test_mistakes(program, own_folder, words, message):
 
 
 def test_offline(program, own_folder, monkeypatch):
-    """No network, no folder: how to give one."""
+    """Without network and folder, the message explains how to give one."""
     published = catalogue.PUBLISHED["binarized-mnist"]
     nobody = dataclasses.replace(published, mirrors=("http://127.0.0.1:9/",))  # the discard port: nothing listens
     monkeypatch.setitem(catalogue.PUBLISHED, "binarized-mnist", nobody)
@@ -582,7 +582,7 @@ def test_samples_and_reconstructions(run):
 
 @pytest.mark.skipif(not REAL_DATA, reason="VIMCO_DATA does not name a folder with the official binarized MNIST")
 def test_real_data_reach_the_known_anchor(tmp_path, monkeypatch):
-    """One epoch, K = 5, rate 1e-3, batches of 24. Another implementation has a validation bound of −145.7 there; ours
+    """One epoch, K = 5, rate 1e-3, batches of 24. Another implementation has a validation bound of −145.7; this one
     starts from the data's mean, and three seeds gave −141.9, −142.1 and −141.9."""
     monkeypatch.setenv("VIMCO_DATA", REAL_DATA)
     config = RunConfig(data="binarized-mnist", num_samples=5, learning_rate=1e-3, batch_size=24, updates=2083)

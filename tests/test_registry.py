@@ -134,7 +134,7 @@ def test_options_are_part_of_a_run():
 
 
 def test_options_that_are_the_defaults_change_nothing():
-    """So runs from before there were options keep their records, names and digests."""
+    """So runs of versions without options keep their records, names and digests."""
     plain = RunConfig(estimator="nvil")
     assert RunConfig(estimator="nvil", estimator_options=("decay=0.8",)) == plain
     assert "estimator_options" not in plain.to_json()
@@ -160,7 +160,7 @@ class NoDreams:
 
 
 class Dreamer(NoDreams):
-    """One that dreams, too."""
+    """A model that also dreams."""
 
     def log_proposal_of_dreams(self, key, batch):
         return jax.random.normal(key, batch.observation.shape[:1])

@@ -1,4 +1,4 @@
-"""What a report says about runs: which are chosen, what stands in the tables, what is missing. Nothing trains here."""
+"""The content of a report: which runs are chosen, the tables, what is missing. Nothing trains here."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def results_in(folder):
 
 
 def table_of(name, folder, which=0):
-    """A study's table as a mapping from (row's heading, column's heading) to its entry."""
+    """Return a study's table as a mapping from (row's heading, column's heading) to its entry."""
     section = STUDIES[name].section(results_in(folder))
     found = [b for block in section.blocks for b in (block.tables.values() if isinstance(block, Versions) else [block])]
     table = [block for block in found if isinstance(block, Table)][which]
@@ -270,7 +270,7 @@ def test_the_documents_hold_the_full_configuration_of_each_run(tmp_path):
 
 
 def test_the_caption_of_a_picture_says_what_is_certain(tmp_path):
-    """`vimco sample` may have drawn samples.png anew, from other parameters."""
+    """`vimco sample` may have replaced samples.png, from other parameters."""
     config = run_of("vimco", 20, task="structured")
     recorded_run(tmp_path, config)
     (picture,) = STUDIES["figure-4"].section(results_in(tmp_path)).blocks
@@ -366,7 +366,7 @@ def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
 
 @pytest.mark.parametrize(("then", "expected"), [(94.5, "seen"), (95.5, "not seen")])
 def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then, expected):
-    """NVIL (10) has 93 now, but after the 100 updates that NVIL (50) has it had another number."""
+    """NVIL (10) has 93 now, but another number after the 100 updates that NVIL (50) has."""
     extended = recorded_run(tmp_path, run_of("nvil", 10), likelihood=93.0)
     short = recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=100), likelihood=96.0)
     (evaluation,) = json.loads((short / "summary.json").read_text())["evaluations"]

@@ -1,4 +1,4 @@
-"""Run directories: nothing is lost, whatever happens between two writes; what is damaged is noticed."""
+"""Run directories: a crash between any two writes loses nothing, and damage is detected."""
 
 import concurrent.futures
 import dataclasses
@@ -52,7 +52,7 @@ def hurry():
 
 
 def without_pictures(patch):
-    """They take longer than the rest of a small run."""
+    """Skip the pictures, which take longer than the rest of a small run."""
     patch.setattr(pictures, "draw_curves", lambda run: None)
     patch.setattr(pictures, "draw_samples", lambda run, **_: None)
 
@@ -64,7 +64,7 @@ def no_pictures(monkeypatch):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """A run that nothing happened to."""
+    """Return an undisturbed run."""
     with pytest.MonkeyPatch.context() as patch:
         without_pictures(patch)
         return session.train(EVERYTHING, tmp_path_factory.mktemp("runs") / "reference").path
@@ -72,7 +72,7 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The same, stopped halfway; its previous checkpoint is of an earlier update."""
+    """Return the same run, stopped halfway; its previous checkpoint is of an earlier update."""
     run = stopped_run(EVERYTHING, tmp_path_factory.mktemp("runs") / "stopped", 45)
     assert (
         read_arrays(run.path / checkpoints.PREVIOUS)[1]["update"]
@@ -140,7 +140,7 @@ def test_a_worse_validation_does_not_displace_the_best(tmp_path, monkeypatch):
     assert run.model("best").likelihood.bias.tolist() == short.model("latest").likelihood.bias.tolist()
 
 
-# Stop and go on
+# Stop and resume
 
 
 def test_stopped_and_resumed_is_never_stopped(reference, halfway):
@@ -158,7 +158,7 @@ def train_or_resume(path):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_killed_at_any_step_again_and_again(reference, tmp_path, seed):
-    """Every session dies at a step on files drawn at random, before, within or after it, until one comes to its end."""
+    """Every session is killed at a random step on files, before, within or after it, until one is finished."""
     path, draw = tmp_path / "run", random.Random(seed)
     deaths = 0
     while deaths < 100:
@@ -173,7 +173,7 @@ def test_killed_at_any_step_again_and_again(reference, tmp_path, seed):
 
 
 def test_every_step_is_a_place_to_die(reference, tmp_path):
-    """A few of all places, drawn at random; `make soak` goes through all of them."""
+    """A few random steps; `make soak` tests all of them."""
     with counted_steps() as steps:
         session.train(EVERYTHING, tmp_path / "counted", Recorder())
     assert {name for name, _file in steps} == set(STEPS)
@@ -205,7 +205,7 @@ def test_killed_before_the_first_checkpoint(reference, tmp_path):
 
 
 def test_killed_before_the_configuration(reference, tmp_path):
-    """There is no run then, and its directory can be used."""
+    """There is no run then, and its directory can be reused."""
     path = tmp_path / "run"
     with pytest.raises(Killed), killed_at(2):
         session.train(EVERYTHING, path)
@@ -313,7 +313,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, ho
 
 
 def test_a_damaged_checkpoint_never_becomes_the_previous_one(halfway):
-    """Killed at any moment of the first save after the damage, there is still a whole checkpoint."""
+    """After a kill at any moment of the first save after the damage, an undamaged checkpoint remains."""
     for step in range(1, 17):
         path = shutil.copytree(halfway, halfway.with_name(f"killed at {step}"))
         (path / checkpoints.CHECKPOINT).write_bytes(b"damaged")
@@ -449,7 +449,7 @@ def test_the_second_process_is_refused(halfway):
 
 
 def test_two_that_start_at_once(tmp_path, monkeypatch):
-    """Both find the place free; one is quicker."""
+    """Both find the directory free; one locks it first."""
     path = tmp_path / "run"
 
     def quicker(experiment):
@@ -648,7 +648,7 @@ def test_an_evaluation_during_an_extension_is_not_of_the_stage_before_it(referen
 
 
 def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
-    """Each reads the summary and writes it again; a pause between the two would lose what others wrote meanwhile."""
+    """Each reads and rewrites the summary; without a lock it would lose evaluations written in between."""
     run = vimco.load(halfway)
     evaluation = run.evaluate(2, "validation")
     write_json = directory.write_json
@@ -677,11 +677,11 @@ def test_weights_that_are_not_there(tmp_path, halfway):
         run.model("latest")
 
 
-# Wrong without a word
+# Silent errors
 
 
 def test_an_evaluation_is_of_the_weights_that_were_read(reference, tmp_path, monkeypatch):
-    """Training beside it writes better ones meanwhile."""
+    """Training writes better ones during the evaluation."""
     path = shutil.copytree(reference, tmp_path / "run")
     run, evaluate = vimco.load(path), directory.evaluate
     update = run.update_of("best")
@@ -697,7 +697,7 @@ def test_an_evaluation_is_of_the_weights_that_were_read(reference, tmp_path, mon
 
 
 def test_weights_of_another_run_are_refused(halfway):
-    """They have the same shapes, and another learning rate."""
+    """They have the same shapes, but another learning rate."""
     edited(halfway, "config", "learning_rate", 0.02)
     for weights in ("best", "best-average", "latest"):
         with pytest.raises(UsageError, match=r"is of another run: its learning_rate is 0\.01, and 0\.02 here"):
@@ -786,7 +786,7 @@ def test_a_run_that_ends_twice_gains_nothing(reference, tmp_path):
 
 
 def test_a_second_signal_acts_at_once():
-    """Whichever of the two it is; and after that everything is as before."""
+    """For both signals; afterwards the handlers are restored."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with interrupts.collected_signals() as received:
         signal.raise_signal(signal.SIGTERM)
@@ -834,7 +834,7 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
 
 
 def scalars(folder):
-    """The scalars in all event files: records of a length, its checksum, an event, its checksum."""
+    """Return the scalars in all event files: records of a length, its checksum, an event, its checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
     found = []
@@ -872,6 +872,6 @@ def test_event_files_without_the_extra(tmp_path, monkeypatch):
 
 
 def test_without_timing_is_all_but_timing(reference):
-    """The comparison above leaves out two fields, and no more."""
+    """The comparison above leaves out exactly two fields."""
     line = directory.load(reference).metrics()[2]
     assert line.keys() - without_timing([line])[0].keys() == {"updates_per_second", "seconds"}

@@ -1,4 +1,4 @@
-"""Signals: golden values, identities, weights of zero, hostile log-weights, precision, cost, kinds of array."""
+"""Signals: golden values, identities, weights of zero, extreme log-weights, precision, cost, kinds of array."""
 
 import math
 
@@ -27,7 +27,7 @@ INF = math.inf
 
 
 def signals_of(log_weights) -> dict:
-    """All that there is to compute from log-weights, by name."""
+    """Return the results of all functions of log-weights, by name."""
     xp = array_namespace(log_weights)
     values = {
         "bound": multi_sample_bound(log_weights),
@@ -46,7 +46,7 @@ LIBRARIES = {"numpy": signals_of, "jax": lambda log_weights: compiled_signals(jn
 
 
 def direct_signal(log_weights: np.ndarray, name: str, j: int) -> np.ndarray:
-    """Eq. 9 for sample j with nothing but its definition: f_j swapped for the mean of the others, in float64."""
+    """Return Eq. 9 for sample j by definition: the mean of the others replaces f_j, in float64."""
     log_weights = log_weights.astype(np.float64)
     others = np.delete(log_weights, j, axis=0)
     log_estimate = {
@@ -82,7 +82,7 @@ class TestGoldenValues:
         np.testing.assert_allclose(signals_of(self.log_weights)[name], expected, rtol=0, atol=6e-9)
 
     def test_what_the_surrogate_multiplies_the_score_with(self):
-        """Signal − w̃: the second term of Eq. 10 holds another −w̃ ∇ log Q."""
+        """Signal − w̃: the second term of Eq. 10 contains −w̃ ∇ log Q."""
         values = signals_of(self.log_weights)
         expected = [-0.04742748, 2.59553236, -0.01779887, -0.01278592]
         np.testing.assert_allclose(values["geometric"] - values["weights"], expected, rtol=0, atol=6e-9)
@@ -136,7 +136,7 @@ def test_one_sample_has_no_others(mean):
 
 
 class TestWeightsOfZero:
-    """log f = −inf is a legal value; see the module's docstring for what it means."""
+    """log f = −inf is allowed; the module's docstring explains it."""
 
     def test_one_zero(self):
         """Impossible samples count in K. The geometric mean of others with a zero among them is zero: left out."""
@@ -151,7 +151,7 @@ class TestWeightsOfZero:
 
     @pytest.mark.parametrize("name", MEANS)
     def test_all_others_zero_leaves_the_bound_itself(self, name):
-        """Nothing to compare the only possible sample with: its signal is L̂, never a cap."""
+        """The only possible sample cannot be compared with others: its signal is L̂, without a cap."""
         values = signals_of(np.array([-INF, -70.0, -INF]))
         assert values["bound"] == pytest.approx(-70 - math.log(3))
         assert values[name][1] == values["bound"]
@@ -237,7 +237,7 @@ def test_the_order_of_samples_does_not_matter(log_weights, random):
 
 @given(st.integers(2, 6), st.floats(-500, 500))
 def test_equal_weights_carry_no_signal(K, value):
-    """If all samples are alike, none deserves credit; left out, each is worth −log(1 − 1/K)."""
+    """Equal samples have signal zero; with f̂ = 0 each has −log(1 − 1/K)."""
     values = signals_of(np.full(K, value))
     np.testing.assert_allclose(values["geometric"], 0, atol=1e-12)
     np.testing.assert_allclose(values["arithmetic"], 0, atol=1e-12)
@@ -288,7 +288,7 @@ def test_memory_grows_with_samples_not_with_their_square():
 @pytest.mark.parametrize("shape", [(4,), (4, 3, 2)])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_answers_in_kind(dtype, shape, library):
-    """Arrays of a library and a precision go in, and the same come out; samples are axis 0, any shape behind."""
+    """The result has the library and precision of the input; samples are axis 0, any shape behind."""
     log_weights = np.random.default_rng(0).normal(size=shape).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
         for name, value in LIBRARIES[library](log_weights).items():
@@ -298,6 +298,6 @@ def test_answers_in_kind(dtype, shape, library):
 
 
 def test_answers_without_compilation_too():
-    """What a user meets who calls a function at the prompt."""
+    """As when a user calls a function at the prompt."""
     log_weights = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     np.testing.assert_allclose(vimco_signal(jnp.asarray(log_weights)), vimco_signal(log_weights), atol=1e-6)

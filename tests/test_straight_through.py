@@ -26,7 +26,7 @@ def expected_gradient(kind: str, K: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("K", "bias"), [(1, 0.2087), (2, 0.1161), (3, 0.0867)])
 def test_likelihood_is_exact_and_the_prior_nearly_so(K, bias):
-    """With the prior as proposal: ∇L^K for P(x | h); a recorded bias, but the direction of ∇L^K, for P(h | c)."""
+    """With the prior as proposal: exact for P(x | h), nearly the direction of ∇L^K for P(h | c), with a known bias."""
     toy = sbn_toy("structured-prior")
     expected, exact = (toy.blocks(v) for v in (expected_gradient("structured-prior", K), toy.exact_gradient(K)))
     np.testing.assert_allclose(expected["likelihood"], exact["likelihood"], rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Files of strangers: no link is followed, nothing blocks or grows without a limit, no control character is obeyed."""
+"""Untrusted files: no link is followed, nothing blocks or grows without limit, no control character is printed."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ CONFIG = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=20)
 
 @contextlib.contextmanager
 def within(seconds):
-    """A file that blocks would hold up the tests for ever."""
+    """Fail after some seconds, since a blocking file would stop the tests for ever."""
 
     def late(*_):
         raise AssertionError(f"it took longer than {seconds} s")
@@ -49,7 +49,7 @@ def secret(tmp_path):
 
 
 def test_a_lock_that_is_a_link(path, secret):
-    """Opened for writing, it would have emptied the file that it points to."""
+    """Opening it for writing would have emptied its target."""
     (path / ".lock").symlink_to(secret)
     with pytest.raises(UsageError, match="cannot be written to"), store.lock_for_training(path):
         pass

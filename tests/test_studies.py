@@ -1,4 +1,4 @@
-"""Studies: which runs they are made of, how runs are named, and every study at toy size from end to end."""
+"""Studies: their runs, the names of runs, and every study at toy size from end to end."""
 
 import dataclasses
 import hashlib
@@ -173,7 +173,7 @@ def test_data_that_are_not_there_are_told_before_anything_is_planned(tmp_path):
 
 
 def test_names_do_not_change_from_version_to_version():
-    """Runs of weeks are found again by these names: SHA-256 of the JSON of what differs from the defaults."""
+    """Old runs are found by these names: SHA-256 of the JSON of the fields that differ from the defaults."""
     content = b'{"data": "binarized-mnist", "num_samples": 20, "task": "structured"}'
     assert hashlib.sha256(content).hexdigest()[:12] == "08981fa1dc5a"
     name = "structured-learned-200-200-200-vimco-K20-lr0.001-seed0-08981fa1dc5a"
@@ -241,7 +241,7 @@ class Note:
         return [self.behaviour, str(self.path)]
 
 
-# Leaves a file with its cores; or fails; or is killed, always or the first time; or waits until it is asked to stop.
+# Write a file with its cores; or fail; or be killed, always or the first time; or wait for the request to stop.
 SMALL_PROGRAM = """
 import os, pathlib, signal, sys, time
 behaviour, path = sys.argv[1], pathlib.Path(sys.argv[2])
@@ -278,7 +278,7 @@ class Endings(Watch):
 
 
 class AtOnce:
-    """Another engine: its jobs end before they have begun."""
+    """Another engine, whose jobs end at once."""
 
     number = 1
 
@@ -380,7 +380,7 @@ OPTIONS = ["--data", "synthetic", "--updates", str(UPDATES), "--rates", "0.001",
 
 
 def vimco(*arguments):
-    """The program, in this process; its workers are processes of their own. Returns its status."""
+    """Run the program in this process, with workers in separate processes; return its status."""
     try:
         cli.main([str(argument) for argument in arguments])
     except SystemExit as leaving:
@@ -390,7 +390,7 @@ def vimco(*arguments):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A folder in which the runs of the tests below are done once."""
+    """Return a folder in which the runs of the tests below are done once."""
     return tmp_path_factory.mktemp("toy")
 
 
@@ -442,7 +442,7 @@ def test_figures_of_runs_that_are_there(toy, capfd, name):
 
 
 def test_an_interrupted_study_goes_on(toy, capfd):
-    """Figure 2, stopped by a signal in the middle of a run, and done on from there."""
+    """Figure 2, stopped by a signal during a run, and resumed."""
     only = ["--only", "learned-*-vimco-K20"]
     (path,) = run_paths(toy, "figure-2", *only[1:])
     options = [option if option != str(UPDATES) else "1000000" for option in OPTIONS]
@@ -517,7 +517,7 @@ def test_an_evaluation_of_other_parameters_does_not_count(toy):
 
 
 def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
-    """A better run of another study is chosen from the folder; one in progress is not, however good."""
+    """A better run of another study is chosen from the folder, but never an unfinished one."""
     rates = {3e-4: (-95.0, True), 1e-3: (-100.0, True), 3e-3: (-90.0, False)}
     trainings = planned(STUDIES["table-1"].adjusted(updates=1000, only=["vimco-K5"]), tmp_path)
     for training in trainings:

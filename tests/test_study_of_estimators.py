@@ -1,4 +1,4 @@
-"""The study of estimators: its cells, and what its tables say about runs of different speed and length."""
+"""The study of estimators: its cells, and its tables for runs of different speed and length."""
 
 import dataclasses
 import json
@@ -22,14 +22,14 @@ def test_cells():
 
 
 def recorded(folder, title, **options):
-    """A run of whole images at K = 5 with rate 1e-3."""
+    """Return a run of whole images at K = 5 with rate 1e-3."""
     cell = cells_of("generative, K = 5")[title]
     run = next(run for run in STUDY.runs() if cell == type(cell).of(run) and run.learning_rate == 1e-3)
     return recorded_run(folder, dataclasses.replace(run, updates=options.pop("updates", 1000)), **options)
 
 
 def test_tables_compare_after_equal_updates_and_equal_time(tmp_path):
-    """OVIS is twice as slow here: at the time when VIMCO is done it has half of its updates."""
+    """OVIS is twice as slow here: when VIMCO is done, it has done half of its updates."""
     recorded(tmp_path, "VIMCO", bound=-100.0)
     slow = recorded(tmp_path, "OVIS, S = 5", bound=-99.0) / "metrics.jsonl"
     lines = [json.loads(line) for line in slow.read_text().splitlines()]

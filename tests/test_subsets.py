@@ -26,7 +26,7 @@ class TestSubsets:
         assert np.all(np.bincount(blocks.ravel()) == 5)
         assert all(len(set(block)) == 3 for block in blocks.T)
         assert len({tuple(sorted(block)) for block in blocks.T}) > 15
-        assert subsets(5, 2, repeats=1).shape == (2, 2)  # what does not fill a block is left out
+        assert subsets(5, 2, repeats=1).shape == (2, 2)  # an incomplete block is left out
 
     @pytest.mark.parametrize("repeats", [None, 2])
     def test_expectation_is_that_of_the_smaller_bound(self, repeats):
@@ -40,7 +40,7 @@ class TestSubsets:
         assert toy.variance(average, 3) < 0.9 * toy.variance(VIMCO(), 2)
 
     def test_coefficients_are_averages(self):
-        """Every sample's coefficient is the mean of what it has in the subsets, 0 where it is not among them."""
+        """Every sample's coefficient is the mean of its coefficients in the subsets, 0 in those without it."""
         samples = sbn_toy("generative").samples(3)
         slopes = gradient_of_surrogates(samples, SubsetAverage(VIMCO(), 2), None)
         expected = np.zeros(samples.log_joint.shape)
@@ -72,7 +72,7 @@ class TestSubsets:
 
 
 def record(parameters, sets):
-    """Two tables, a prior and a likelihood, each with parameters of its own."""
+    """Return two tables, a prior and a likelihood, each with parameters of its own."""
     log_likelihood = jax.nn.log_sigmoid(parameters["likelihood"])[sets]
     log_joint = jax.nn.log_softmax(parameters["prior"])[sets] + log_likelihood
     log_proposal = jax.nn.log_softmax(parameters["proposal"])[sets]

@@ -57,7 +57,7 @@ def test_what_it_refuses():
 
 @functools.cache
 def mixed_toy(proposal: str) -> Toy:
-    """Layers of two and one binary units, each with two deterministic ones beside them in the prior."""
+    """Return a toy with layers of two and one binary units, each with two deterministic ones in the prior."""
     with jax.enable_x64(True):
         example = example_of("structured")
         means = jnp.array([0.3, 0.6, 0.5]), jnp.array([0.4, 0.7])
@@ -69,7 +69,7 @@ def mixed_toy(proposal: str) -> Toy:
 
 
 def test_mixed_layers_are_the_definition():
-    """log P(x, h | c) by hand: children see the binary units and σ of the others, of which none is counted."""
+    """log P(x, h | c) by hand: children see the binary units and σ of the others, which have no log-probability."""
     toy = mixed_toy("prior")
     model, x = toy.model, np.asarray(toy.example.observation[0])
 

@@ -39,7 +39,7 @@ one_update = eqx.filter_jit(updated)
 
 
 def states(this, number):
-    """The states after 0, 1, ..., `number` updates within the first epoch, one update at a time."""
+    """Return the states after 0, 1, ..., `number` updates within the first epoch, one update at a time."""
     trainer, examples = this.trainer, this.examples("train")
     order = trainer.epoch_order(examples, 0)
     history = [this.initial_state()]
@@ -50,7 +50,7 @@ def states(this, number):
 
 @pytest.fixture(scope="module")
 def history():
-    """Four states in float64, the first before training."""
+    """Return four states in float64, the first before training."""
     with jax.enable_x64(True), quick_compilation():
         return states(experiment(precision="float64"), 3)
 
@@ -63,7 +63,7 @@ def history_of_nvil():
 
 @eqx.filter_jit
 def defined(model, n):
-    """The gradient of update n and the estimate it comes from, by the definition of rows and keys."""
+    """Return the gradient of update n and the estimate it comes from, by the definition of rows and keys."""
     order = jax.random.permutation(jax.random.fold_in(key_for(Purpose.ORDER, 0), 0), 600)
     batch = Batch(jnp.asarray(BARS.train)[jax.lax.dynamic_slice(order, (24 * (n - 1),), (24,))].astype(float))
     key = jax.random.fold_in(key_for(Purpose.LATENTS, 0), n)
@@ -76,7 +76,7 @@ def defined(model, n):
 
 
 def assert_equal(first, second):
-    """Bit for bit."""
+    """Assert equality bit for bit."""
     first, second = jax.tree.leaves(eqx.filter(first, eqx.is_array)), jax.tree.leaves(eqx.filter(second, eqx.is_array))
     assert len(first) == len(second) > 0
     for a, b in zip(first, second, strict=True):
@@ -89,7 +89,7 @@ def assert_close(first, second, rtol=1e-9, atol=1e-12):
 
 
 def copied(state):
-    """The loop takes the memory of the state that it is given."""
+    """Return a copy of a state, since the loop donates the memory of its argument."""
     return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state)
 
 
@@ -115,8 +115,8 @@ def test_an_update_is_adam_on_the_estimators_gradient(float64, history):
 
 
 def test_metrics_are_averages_over_updates(float64, history):
-    """Bound and effective sample size by means, the signal by its root mean square; the norm of the gradient is that of
-    every tenth update, from the first on."""
+    """Means of bound and effective sample size, the root mean square of the signal, and the norm of the gradient of one
+    update in fifty, from the first on."""
     defined_here = [defined(state.model, jnp.asarray(n)) for n, state in enumerate(history[:-1], start=1)]
     estimates = [estimate for _, estimate in defined_here]
     expected = {
@@ -137,7 +137,7 @@ def test_precision_is_of_everything(history, history_of_nvil):
 
 
 def test_what_is_not_a_parameter_stays(history_of_nvil):
-    """Centring means take no part in the optimizer, and NVIL's moments change, but by no gradient."""
+    """The optimizer leaves centring means and NVIL's moments alone; the latter change without a gradient."""
     before, *_, after = history_of_nvil
     assert_equal(before.model.proposal.centre, after.model.proposal.centre)
     assert_equal(before.estimator.input_baseline.centre, after.estimator.input_baseline.centre)
@@ -198,7 +198,7 @@ def test_the_first_bad_update_is_remembered():
     start = trainer.initial_state(this.model(), this.estimator(), examples)
     before = trainer.advanced(copied(start), examples, order, 2)
     assert int(before.first_bad_update) == 0
-    # The parameters are spoilt by the third update, whose bound and gradient were still finite.
+    # The third update makes the parameters infinite; its bound and gradient are still finite.
     assert int(trainer.advanced(copied(before), examples, order, 1).first_bad_update) == 3
     assert int(trainer.advanced(copied(before), examples, order, 5).first_bad_update) == 4
 
@@ -219,7 +219,7 @@ def test_training_learns():
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_loop_does_not_know_the_estimator(name):
-    """Every estimator goes through the loop without a case of its own (traced, not run)."""
+    """Every estimator works in the loop without a special case (traced, not run)."""
     prior = {"task": "structured", "proposal": "prior"} if name == "tang" else {}
     this = experiment(estimator=name, averaging=None, **prior)
 

@@ -63,14 +63,14 @@ pytestmark = [
 
 
 def moments(mean: float, variance: float) -> RunningMoments:
-    """Running moments that have seen something."""
+    """Return non-trivial running moments."""
     values = (jnp.array(mean), jnp.array(variance), jnp.array(7, jnp.int32))
     return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), RunningMoments(), values)
 
 
 @functools.cache
 def network_of_width(width: int) -> BaselineNetwork:
-    """A baseline that has learned something."""
+    """Return a baseline network with non-trivial parameters."""
     untrained = BaselineNetwork(jax.random.key(3), jnp.full(width, 0.4), num_hidden=4)
     return eqx.tree_at(lambda n: n.output_weight, untrained, jnp.array([0.7, -1.1, 0.4, 2.0]))
 
@@ -132,7 +132,7 @@ SCALED = {
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("K", [1, 2, 3])
 def test_normaliser_of_nvil_scales_whole_blocks(kind, name, K):
-    """The block that is sampled from has 1/s of the exact gradient, every other block all of it."""
+    """The block that is sampled from has 1/s of the exact gradient; all others have the exact gradient."""
     toy = sbn_toy(kind)
     estimator = SCALED[name](toy)
     scale = 9.0
@@ -148,7 +148,7 @@ def test_normaliser_of_nvil_scales_whole_blocks(kind, name, K):
 
 @pytest.mark.parametrize("K", [1, 2, 3])
 def test_normaliser_of_nvil_scales_everything_where_parameters_are_shared(K):
-    """One vector moves P and Q: only the whole gradient may be scaled. Scaling Q's coefficient alone turns it round."""
+    """P and Q share one vector, so only the whole gradient may be scaled. Scaling Q's coefficient alone reverses it."""
     toy = sbn_toy("generative")
     mixing = np.random.default_rng(0).normal(size=(len(toy.exact_gradient(K)), 4))
     nvil = NVIL(None, moments(-2.3, 81.0), scale_sees_batch=False)
@@ -165,7 +165,7 @@ def test_normaliser_of_nvil_scales_everything_where_parameters_are_shared(K):
 
 
 def test_centred_weights_of_nvil_lower_its_variance():
-    """w̃ − 1/K in place of w̃: the same mean, since a score has mean zero."""
+    """w̃ − 1/K instead of w̃: the same mean, since a score has mean zero."""
     toy = sbn_toy("generative")
     plain, centred = (NVIL(None, moments(-2.3, 81.0), centred_weights=c, scale_sees_batch=False) for c in (False, True))
     for K in (2, 3):
@@ -174,7 +174,7 @@ def test_centred_weights_of_nvil_lower_its_variance():
         assert toy.variance(centred, K) < toy.variance(plain, K)
 
 
-# Every estimator that claims to ascend L^K, with state that has seen something.
+# Every estimator that claims to ascend L^K, with non-trivial state.
 ASCENDING = UNBIASED | SCALED | {"ovis": lambda toy: OVIS(1), "vimco-scaled": lambda toy: VIMCO(ScaledMean(0.3))}
 
 
@@ -183,7 +183,7 @@ ASCENDING = UNBIASED | SCALED | {"ovis": lambda toy: OVIS(1), "vimco-scaled": la
     ("name", "K"), [(name, 1) for name in (*NEEDS_NO_SECOND_SAMPLE, *SCALED)] + [(name, 2) for name in ASCENDING]
 )
 def test_what_claims_to_ascend_the_bound_does_so_in_every_block(kind, name, K):
-    """A positive inner product with ∇L^K in each block: unbiasedness at fresh state did not show that of NVIL."""
+    """A positive inner product with ∇L^K in each block, with non-trivial state: fresh state hid a defect of NVIL."""
     toy = sbn_toy(kind)
     estimator = ASCENDING[name](toy)
     assert estimator.ascends == "L^K"
@@ -208,8 +208,8 @@ def test_every_named_estimator_says_what_it_ascends():
     }
 
 
-# Impossible configurations. In the second toy all but one: there the only possible sample has nothing to be compared
-# with in most sets, and the signal is the bound itself.
+# Impossible configurations. In the second toy all but one are impossible: in most sets the only possible sample cannot
+# be compared with others, and its signal is the bound itself.
 PROPOSAL_LOGITS = [0.2, -0.4, 1.0, 0.3, -0.9, 0.0, 0.6, -0.2]
 TOYS_WITH_ZEROS = {
     "some": ([-1.2, -np.inf, -0.3, -np.inf, -2.0, -0.8, -np.inf, -3.1], PROPOSAL_LOGITS),
@@ -221,7 +221,7 @@ TOYS_WITH_ZEROS = {
 @pytest.mark.parametrize("name", ["naive", "vimco", "vimco-arithmetic", "vimco-leave-one-out"])
 @pytest.mark.parametrize("K", [2, 3])
 def test_impossible_samples_leave_the_estimate_unbiased(zeros, name, K):
-    """Weights of zero need no cap, floor or jitter. The objective counts the sets that are not all zero."""
+    """Weights of zero need no cap, floor or jitter. The objective is over the sets that are not all zero."""
     toy = table_toy(*TOYS_WITH_ZEROS[zeros])
     expected = toy.expected_gradient(UNBIASED[name](toy), K)
     np.testing.assert_allclose(expected, toy.exact_gradient(K), rtol=0, atol=1e-12)

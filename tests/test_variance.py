@@ -25,13 +25,13 @@ def toy() -> Toy:
 
 
 def with_baseline(b: float) -> NVIL:
-    """Eq. 8 with a constant baseline that somebody has told it."""
+    """Return the estimator of Eq. 8 with a given constant baseline."""
     moments = eqx.tree_at(lambda m: m.mean, RunningMoments(), jnp.array(b))
     return NVIL(None, moments, variance_normalisation=False)
 
 
 def ideal_baseline(toy: Toy, K: int) -> float:
-    """The b of least variance. With g the naive gradient and s = Σ_j ∇ log Q(h^j): b = E[g·s] / E[s·s]."""
+    """Return the b of least variance. With g the naive gradient and s = Σ_j ∇ log Q(h^j): b = E[g·s] / E[s·s]."""
     gradients, probability = toy.gradients(Naive(), K), toy.probabilities(K)
     score = toy.gradient_of_log_proposal[toy.sets(K)].sum(axis=0)
     return (probability @ np.sum(gradients * score, axis=1)) / (probability @ np.sum(score**2, axis=1))
@@ -88,7 +88,7 @@ def test_exact_variances(K, expected):
 
 
 def test_how_variances_change_with_samples():
-    """Sec. 2.5: more samples are more scores under the same signal, unless each has a signal of its own."""
+    """Sec. 2.5: more samples are more scores with the same signal, unless each has a separate signal."""
     by_K = {K: variances(toy(), K) for K in (2, 3, 4)}
     naive, nvil, vimco = ([by_K[K][name] for K in (2, 3, 4)] for name in ("naive", "nvil", "vimco"))
     assert naive[0] < naive[1] < naive[2]
@@ -105,7 +105,7 @@ def test_vimco_beats_nvil_beats_naive_on_belief_networks(kind):
 
 
 def test_leaving_out_needs_a_proposal_that_explains_the_data():
-    """f̂ = 0 has the edge with a good proposal and many samples, and loses with the prior."""
+    """f̂ = 0 is better with a good proposal and many samples, and worse with the prior."""
     good = table_toy(LOG_JOINT, [0.2, -0.4, -1.0, 0.9, -0.5, 0.3, -1.2, 0.6])
     assert good.variance(VIMCO(left_out), 4) < 0.6 * good.variance(VIMCO(), 4)
     prior = sbn_toy("structured-prior")

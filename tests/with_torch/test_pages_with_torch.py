@@ -10,6 +10,6 @@ torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip insta
 def test_python_runs(page, library, tmp_path, monkeypatch):
     pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
-    torch.set_num_threads(1)  # matrices this small are faster so
+    torch.set_num_threads(1)  # small matrices are faster with one thread
     for block, printed in pages.run(page, library):
         pages.assert_same_output(printed, block.text)

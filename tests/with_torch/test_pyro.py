@@ -1,6 +1,6 @@
-"""VIMCO inside Pyro: exact gradients where Pyro's own objective gives none, and a sentence for what is refused.
+"""VIMCO inside Pyro: exact gradients where Pyro's own objective gives none, and messages of refusals.
 
-No test here averages over draws: a handler puts every set of K samples in the place of the sampler.
+No test here averages over draws: a handler replaces the sampler by every set of K samples.
 """
 
 import math
@@ -58,7 +58,7 @@ def _empty_parameter_store():
 
 
 class Drawing(poutine.messenger.Messenger):
-    """Puts `latents` in the place of random draws: row after row, or all rows at once for a vectorised run."""
+    """A handler that replaces random draws by `latents`: row after row, or all at once for a vectorised run."""
 
     def __init__(self, latents, together=False):
         super().__init__()
@@ -74,14 +74,14 @@ class Drawing(poutine.messenger.Messenger):
 
 
 def value_and_gradient(objective, latents, params, model, guide, *args):
-    """Of the objective whose K samples are `latents`."""
+    """Return value and gradient of the objective whose K samples are `latents`."""
     with Drawing(latents, objective.vectorize_particles):
         value = objective.differentiable_loss(model, guide, *args)
     return value.detach(), gradients(value, params)
 
 
 def expected_gradient(objective, sets, log_q, params, model, guide, *args):
-    """The gradient that the objective gives, summed over all sets of samples under their probability."""
+    """Return the gradient that the objective gives, summed over all sets of samples under their probability."""
     total = 0.0
     for one_set, probability in zip(sets, log_q.sum(0).exp().detach(), strict=True):
         with Drawing(one_set, objective.vectorize_particles):
@@ -297,7 +297,7 @@ def test_a_plate_is_normalised_per_example_and_n_over_b_scales_the_bound(vectori
 
 
 class Rows(poutine.messenger.Messenger):
-    """Makes the plate choose `ROWS`."""
+    """A handler that makes the plate choose `ROWS`."""
 
     def _pyro_sample(self, msg):
         if msg["name"] == "data":
@@ -478,7 +478,7 @@ def test_what_cannot_be_right_is_refused(model, guide, plate, sentence):
 
 
 def test_a_program_that_does_not_broadcast_over_the_samples_is_refused():
-    """Indexing by `h` put an axis between samples and pixels: summed as it stands, the weights would be nonsense."""
+    """Indexing by `h` puts an axis between samples and pixels: summing over it would make wrong weights."""
     table = torch.zeros(2, 4)
 
     def model():

@@ -69,7 +69,7 @@ SIGNALS = [
 
 
 def with_options(signal, **options):
-    """The signal with some of its options."""
+    """Return the signal with some of its options."""
 
     def named(log_weights):
         return signal(log_weights, **options)
@@ -88,7 +88,7 @@ PRECISIONS = {"float32": 2e-5, "float64": 1e-12}
 
 
 def hostile_log_weights(shape, dtype):
-    """Weights far apart; one example has a zero weight, one a single weight that is not zero, one nothing but zeros."""
+    """Return weights far apart; one example has a zero weight, one a single positive weight, one only zeros."""
     log_weights = np.random.default_rng(0).normal(-100, 5, shape).astype(dtype)
     if len(shape) > 1:
         log_weights[0, 0] = -math.inf
@@ -170,7 +170,7 @@ def test_what_some_estimators_need_is_given_by_name():
 
 
 def toy_samples(params, K):
-    """log P, log Q of every set of K samples, (K, number of sets)."""
+    """Return log P, log Q of every set of K samples, (K, number of sets)."""
     h = BITS[sets_of_samples(len(BITS), K)]
     return toy_log_joint(params, h), toy_log_proposal(params, h)
 
@@ -197,7 +197,7 @@ def test_a_batch_is_normalised_per_example():
 
 
 def test_differentiating_the_bound_itself_is_wrong():
-    """What autograd makes of Eq. 4 leaves the scores out; that is what the surrogate is for."""
+    """The derivative of Eq. 4 by autograd leaves out the scores, which the surrogate includes."""
     params = toy_parameters()
     log_joint, log_q = toy_samples(params, 2)
     exact = exact_gradient(params, log_joint - log_q, log_q)
@@ -273,7 +273,7 @@ def test_mistakes_get_a_sentence(arguments, sentence):
 
 
 def copied_network(core, dtype=torch.float64):
-    """The core's network as a module, weight by weight."""
+    """Return the core's network as a module, weight by weight."""
     network = vimco.torch.BaselineNetwork(torch.tensor(np.array(core.centre.mean), dtype=dtype), 4)
     with torch.no_grad():
         network.hidden.weight.copy_(torch.tensor(np.array(core.hidden_weight.T)))
@@ -337,7 +337,7 @@ def test_learned_baselines_are_unbiased(kind, K):
 @pytest.mark.parametrize("options", [{}, {"centred_weights": True}], ids=["", "centred"])
 @pytest.mark.parametrize("K", [1, 2])
 def test_normaliser_of_nvil_scales_the_whole_coefficient(options, K):
-    """At s = 9: nine times the proposal's part is the exact gradient, the model's part is exact as it is."""
+    """At s = 9: nine times the proposal's part is the exact gradient; the model's part is exact."""
     params = toy_parameters()
     log_joint, log_q = toy_samples(params, K)
     estimator = vimco.torch.NVIL(scale_sees_batch=False, **options).double().eval()

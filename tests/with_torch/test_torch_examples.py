@@ -1,4 +1,4 @@
-"""The examples for PyTorch and Pyro run, and make their point, in fewer updates than they take by themselves."""
+"""The examples for PyTorch and Pyro run and learn, in fewer updates than by default."""
 
 import runpy
 from pathlib import Path

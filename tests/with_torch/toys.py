@@ -11,7 +11,7 @@ X = torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
 
 
 def parameters(**values):
-    """Named leaves in double precision."""
+    """Return named leaves in double precision."""
     return {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in values.items()}
 
 
@@ -24,7 +24,7 @@ def bernoulli(value, logits):
 
 
 def toy_logits(params, h):
-    """Of the four pixels, (..., 4)."""
+    """Return the logits of the four pixels, (..., 4)."""
     return (h @ params["slope"])[..., None] + torch.arange(4) * h[..., :1] - 0.5
 
 
@@ -37,12 +37,12 @@ def toy_log_proposal(params, h):
 
 
 def sets_of_samples(configurations, K):
-    """Every set of K out of the configurations, as indices (K, number of sets)."""
+    """Return every set of K out of the configurations, as indices (K, number of sets)."""
     return torch.tensor(list(itertools.product(range(configurations), repeat=K))).T
 
 
 def gradients(value, params):
-    """The gradient of a scalar for each parameter, as one dictionary; 0 where it does not matter."""
+    """Return the gradient of a scalar for each parameter, as one dictionary; 0 where it does not matter."""
     leaves = torch.autograd.grad(value, list(params.values()), allow_unused=True, retain_graph=True)
     return {
         name: torch.zeros_like(leaf) if gradient is None else gradient
@@ -51,7 +51,7 @@ def gradients(value, params):
 
 
 def exact_gradient(params, log_weights, log_q):
-    """−∇L^K: the sum over all sets, along axis 1, differentiated. `log_q` is that of the enumerated latents."""
+    """Return −∇L^K, the derivative of the sum over all sets (axis 1). `log_q` is that of the enumerated latents."""
     bound = torch.logsumexp(log_weights, dim=0) - torch.log(torch.tensor(float(len(log_weights))))
     return gradients(-(log_q.sum(0).exp() * bound).sum(), params)
 
@@ -81,7 +81,7 @@ def batch_parameters():
 
 
 def batch_terms(params, h):
-    """log P(h), log P(x | h) and log Q(h | x) of shape (..., B)."""
+    """Return log P(h), log P(x | h) and log Q(h | x) of shape (..., B)."""
     x = DATA[ROWS]
     log_prior = torch.log_softmax(params["weights"], 0)[h]
     log_likelihood = bernoulli(x, params["columns"][h]).sum(-1)
@@ -90,7 +90,7 @@ def batch_terms(params, h):
 
 
 def batch_exact_gradient(params, h, scale=1.0):
-    """−∇ of the scaled sum of both examples' L^K; h (K, number of sets, B) holds every set."""
+    """Return −∇ of the scaled sum of both examples' L^K; h (K, number of sets, B) holds every set."""
     log_prior, log_likelihood, log_q = batch_terms(params, h)
     bound = torch.logsumexp(log_prior + log_likelihood - log_q, dim=0) - math.log(len(h))
     return gradients(-(log_q.sum((0, 2)).exp() * scale * bound.sum(-1)).sum(), params)
