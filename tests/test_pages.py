@@ -68,7 +68,7 @@ def test_commands_exist(words):
         case ["python", script, *_]:
             assert (pages.ROOT / script).exists()
         case _:
-            assert words[0] in {"tensorboard", "git", "cd", "ls", "."}, words
+            assert words[0] in {"tensorboard", "git", "cd", "ls", ".", "sbatch", "srun", "dask"}, words
 
 
 def options(command: argparse.ArgumentParser) -> dict[str, set[str]]:

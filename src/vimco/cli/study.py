@@ -1,12 +1,13 @@
 """The command `vimco study`: parse, call, print."""
 
 import math
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -15,6 +16,7 @@ from rich.table import Table
 from vimco import data
 from vimco.cli.terminal import download_progress, err, labelled, out
 from vimco.errors import UsageError, printable
+from vimco.files import write_file
 from vimco.report.terminal import print_section, wide
 from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
@@ -23,6 +25,7 @@ from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
 from vimco.studies.runner.engine import Ending, Task
 from vimco.studies.runner.execution import Outcome
+from vimco.studies.runner.script import slurm_script
 from vimco.studies.runner.tasks import Training
 
 
@@ -56,6 +59,8 @@ class RunStudy:
     """Where run directories and figures go."""
     dry_run: bool = False
     """List the runs and the time that training them would take, and do nothing."""
+    script: Literal["slurm"] | None = None
+    """Train nothing: write a job array for this batch system, with a line for each run that is not done."""
 
     def __call__(self) -> None:
         """List the studies, or run one and print its results."""
@@ -83,12 +88,40 @@ class RunStudy:
             return
         with download_progress(err) as progress:  # once, before all workers need it
             data.load_dataset(self.data, progress=progress)
+        if self.script is not None:
+            self._write_script(trainings)
+            return
         crew = LocalWorkers(self.workers, self.threads)
         with StudyDisplay(trainings, self.workers) as display:
             outcome = run_study(trainings, study.evaluation_samples, crew, display)
         if outcome.signal_number is None:
             _show(study, self.output, self.data)
         _finish(outcome, self.output)
+
+    def _write_script(self, trainings: Sequence[Training]) -> None:
+        """Write the job array of what is not done beside the run directories, and print how to start it."""
+        due = [training for training in trainings if not training.is_done()]
+        if not due:
+            out.print("All runs are done: there is nothing to write a script for.")
+            return
+        path = self.output / f"{self.name}.slurm"
+        self.output.mkdir(parents=True, exist_ok=True)
+        write_file(path, slurm_script(str(self.name), due, self.threads or 1, self._arguments()).encode())
+        out.print(f"Wrote {path}, a job array of {len(due)}. Start it with: sbatch {shlex.quote(str(path))}")
+
+    def _arguments(self) -> list[str]:
+        """Return the words of this command that say which runs it has."""
+        options: dict[str, Sequence[object]] = {
+            "--updates": [self.updates],
+            "--rates": self.rates,
+            "--seeds": self.seeds,
+            "--only": self.only,
+            "--data": [self.data],
+            "--averaging": [] if self.averaging is None else [self.averaging],
+            "--output": [self.output],
+        }
+        given = [word for option, values in options.items() if values for word in (option, *map(str, values))]
+        return ["study", str(self.name), *given]
 
 
 class StudyDisplay(Watch):

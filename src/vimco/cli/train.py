@@ -39,6 +39,8 @@ class Train:
     config: Annotated[Options, tyro.conf.OmitArgPrefixes]
     output: Path | None = None
     """The run directory to make. By default a new one under runs/."""
+    or_resume: bool = False
+    """If --output holds a run of this configuration already, resume it: for commands that may be started again."""
     resume: Path | None = None
     """Resume the run in this directory; a budget given with it replaces the run's own."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
@@ -46,7 +48,14 @@ class Train:
     def __call__(self) -> None:
         """Train the model, and print the results."""
         config, path, devices = self.config, self.resume, self.layout.take()
-        if path is None:
+        if self.or_resume:
+            output = self.output
+            if path is not None or output is None:
+                raise UsageError("--or-resume goes with --output, the directory to train in or to go on in.")
+            train_with_display(
+                lambda display: session.train_or_resume(config.checked, output, display, devices=devices)
+            )
+        elif path is None:
             train_with_display(lambda display: session.train(config.checked, self.output, display, devices=devices))
         else:
             budget = {name: getattr(config, name) for name in BUDGET}

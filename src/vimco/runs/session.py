@@ -108,6 +108,28 @@ def resume(
         return session.run_to_end()
 
 
+def train_or_resume(
+    config: RunConfig, output: str | Path, observer: Observer | None = None, *, devices: int = 1
+) -> Run:
+    """Train a run in the directory `output`, or resume the one that is there, which must have this configuration.
+
+    A run that has come to the end of its budget stays as it is.
+    """
+    path = Path(output)
+    if not (path / directory.CONFIG).exists():
+        return train(config, path, observer, devices=devices)
+    there = directory.load(path).config
+    for name, value in config.identity.items():
+        if there.identity[name] != value:
+            raise UsageError(
+                f"{path} holds a run of another configuration: its {name} is {there.identity[name]!r}, and {value!r} "
+                "here. Choose another --output."
+            )
+    budget = {name: getattr(config, name) for name in BUDGET}
+    is_same = budget == {name: getattr(there, name) for name in BUDGET}
+    return resume(path, observer, devices=devices, **({} if is_same else budget))
+
+
 def _own_observers(config: RunConfig) -> list[Observer]:
     return [*([EventFiles()] if config.tensorboard else []), Pictures()]
 

@@ -1,7 +1,7 @@
 """The tasks of a study: train a run, or evaluate one. Each is a command of the program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -42,13 +42,12 @@ class Training:
         return run is not None and run.summary().get("updates", 0) >= self.target
 
     def arguments(self) -> list[str]:
-        """Return the command that trains, resumes or extends the run."""
+        """Return the command that trains, resumes or extends the run, however often it is started."""
         run = self.run()
-        if run is None:
-            return ["train", *arguments_of(self.config), "--output", str(self.path)]
-        if digest(run.config) != digest(self.config):
+        if run is not None and digest(run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
-        return ["resume", str(self.path), "--updates", str(max(self.target, latest_update(self.path)))]
+        config = replace(self.config, updates=max(self.target, latest_update(self.path)))
+        return ["train", *arguments_of(config), "--output", str(self.path), "--or-resume"]
 
 
 @dataclass(frozen=True)
