@@ -279,6 +279,7 @@ MISTAKES = [
     ("train --estimator reinforce", "There is no estimator 'reinforce'; choose one of"),
     ("train --seed -3", "--seed must be from 0 to 4294967295"),
     ("train --nonsense 3", "--nonsense"),
+    ("train --recipe cake", "There is no recipe 'cake'; choose one of falling, burda"),
     ("train --proposal prior", "--proposal prior goes with --task structured"),
     ("train --data synthetic --num-samples 1", "VIMCO compares samples with each other"),
     ("train --data synthetic --updates 3000000000", "at most 2,147,483,647 updates"),
@@ -340,6 +341,7 @@ def test_offline(program, own_folder, monkeypatch):
         ("--layers 200 200 200", "--layers cannot change when a run is resumed (it is (3,) in"),  # its default
         ("--num-samples=5", "--num-samples cannot change"),
         ("--output elsewhere", "leave --output out"),
+        ("--recipe falling", "leave --recipe out"),
         ("--updates 20", "has done 50 updates already, more than the 20 asked for"),
         ("--updates 60 --epochs 3", "Give one budget"),
     ],
@@ -364,6 +366,14 @@ def test_resuming_with_the_runs_own_options(program, run):
     status, out, err = program("train", "--resume", run, "--layers", "3", "--no-symmetric", "--updates", "55")
     assert status == 0, err
     assert "Done: 55 updates" in out
+
+
+def test_a_recipe_stands_behind_the_options_beside_it(program, own_folder):
+    small = options(dataclasses.replace(SMALL, updates=4))
+    status, _, err = program("train", *small, "--recipe", "falling", "--learning-rate", "0.002", "--output", "run")
+    assert status == 0, err
+    config = directory.load("run").config
+    assert (config.schedule, config.averaging, config.learning_rate) == ("cosine", 0.999, 0.002)
 
 
 def test_an_occupied_directory(program, run, own_folder):

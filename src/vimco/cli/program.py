@@ -23,6 +23,7 @@ from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, labelled, out
 from vimco.cli.train import Train, refuse_changes
 from vimco.plugins import load_plugin
+from vimco.runs.recipes import named_recipe
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
@@ -83,7 +84,7 @@ def _call(arguments: list[str]) -> None:
         elif arguments == ["--version"]:
             out.print(f"vimco {__version__}")
         else:
-            command = tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+            command = _parsed(arguments)
             if isinstance(command, Train) and command.resume is not None:
                 refuse_changes(command, command.resume, arguments)
             command()
@@ -103,6 +104,15 @@ def _call(arguments: list[str]) -> None:
         _exit_with_error(
             "The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers."
         )
+
+
+def _parsed(arguments: list[str]) -> Any:
+    """Return the command. The options of a recipe come first: the last word on an option counts."""
+    command: Any = tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+    if isinstance(command, Train) and command.recipe is not None:
+        arguments = [arguments[0], *named_recipe(command.recipe).words, *arguments[1:]]
+        return tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+    return command
 
 
 def _without_plugins(arguments: list[str]) -> list[str]:

@@ -14,6 +14,15 @@ from vimco.cli.terminal import TrainingDisplay, err, out
 from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
 from vimco.runs.config import BUDGET, RunConfig
+from vimco.runs.recipes import RECIPES
+
+RecipeName = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="A set of options under one name; those that are given beside it win. "
+        + "; ".join(f"{name}: {recipe.what} ({' '.join(recipe.words)})" for name, recipe in RECIPES.items())
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Train:
     """
 
     config: Annotated[Options, tyro.conf.OmitArgPrefixes]
+    recipe: RecipeName = None
     output: Path | None = None
     """The run directory to make. By default a new one under runs/."""
     or_resume: bool = False
@@ -76,6 +86,8 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
     """Refuse options that would change a resumed run's configuration; only its budget may change."""
     if command.output is not None:
         raise UsageError("--resume goes on in the same directory: leave --output out.")
+    if command.recipe is not None:
+        raise UsageError("A resumed run keeps its options: leave --recipe out.")
     own = directory.load(path).config
     words = {argument.split("=")[0].replace("_", "-") for argument in arguments}
     options = {field.name: "--" + field.name.replace("_", "-") for field in dataclasses.fields(own)}

@@ -1,0 +1,38 @@
+"""Recipes: sets of options with a name, measured here or published elsewhere. The paper's protocol is the default."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vimco.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A set of options, and what it is."""
+
+    what: str
+    options: dict[str, Any]  # fields of `RunConfig`
+
+    @property
+    def words(self) -> list[str]:
+        """The options as the command line takes them."""
+        return [word for name, value in self.options.items() for word in ("--" + name.replace("_", "-"), str(value))]
+
+
+RECIPES: dict[str, Recipe] = {
+    "falling": Recipe(
+        "three times the usual learning rate, falling to zero over the budget",
+        {"learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+    ),
+    "burda": Recipe(
+        "eight stages of falling rates, each three times as long as the one before (Burda et al., 2015)",
+        {"learning_rate": 1e-3, "schedule": "stages", "adam_epsilon": 1e-4, "batch_size": 20},
+    ),
+}
+
+
+def named_recipe(name: str) -> Recipe:
+    """Return the recipe of this name."""
+    if name not in RECIPES:
+        raise UsageError(f"There is no recipe {name!r}; choose one of {', '.join(RECIPES)}.")
+    return RECIPES[name]

@@ -1,0 +1,38 @@
+"""The study of recipes: which runs it compares, and at which length."""
+
+import dataclasses
+
+from recorded import recorded_run
+
+from vimco.runs.config import RunConfig
+from vimco.runs.recipes import RECIPES
+from vimco.studies import STUDIES
+from vimco.studies.document import Table
+from vimco.studies.results import collected
+
+STUDY = STUDIES["recipes"]
+
+
+def test_every_recipe_is_a_set_of_options():
+    for recipe in RECIPES.values():
+        RunConfig(**recipe.options, updates=1000)
+
+
+def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
+    """A longer run at a constant rate is read at that length; one with a schedule is left out."""
+    constant, _, cosine, falling, *_ = STUDY.adjusted(updates=1000, averaging=0.9)
+    recorded_run(tmp_path, dataclasses.replace(constant, updates=2000), bound=-100.0, average=-99.5)
+    recorded_run(tmp_path, cosine, bound=-98.0, average=-97.5)
+    recorded_run(tmp_path, falling, bound=-97.0)
+    recorded_run(tmp_path, dataclasses.replace(falling, updates=4000), bound=-90.0)
+    runs, problems = collected([tmp_path])
+    assert not problems
+    table = next(block for block in STUDY.show(STUDY, runs) if isinstance(block, Table))
+    assert table.headings[0] == "1k updates"
+    rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+    halfway = next(bound for update, bound in runs[0].curve("validation_bound") if update == 1000)
+    assert rows == {
+        "constant, 1e-3 (the default)": [f"−{-halfway:.2f}", f"−{-halfway - 0.5:.2f}"],
+        "cosine from 1e-3": ["−98.00", "−97.50"],
+        "cosine from 3e-3 (--recipe falling)": ["−97.00", "–"],
+    }
