@@ -63,8 +63,9 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         for title, run in rows.items()
     )
     lines = [
-        Curve(title, "", [point for point in run.curve("validation_bound") if point[0] <= length], COLOURS[i])
+        Curve(title, "", points, COLOURS[i])
         for i, (title, run) in enumerate(rows.items())
+        if (points := [(update, bound) for update, bound in run.curve("validation_bound") if update <= length])
     ]
     return [
         Table("Validation bound in nats: generative, K = 5", headings, body),
