@@ -18,7 +18,7 @@ from vimco.estimators import ESTIMATORS
 MAKEFILE = (pages.ROOT / "Makefile").read_text()
 EXTRAS = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 LANGUAGES = {"python", "sh", "text", "json", "js", "py"}  # py: a whole file, which has a test of its own
-OF_ALL_COMMANDS = {"--help", "--version", "--plugin"}
+OF_ALL_COMMANDS = {"--help", "--version"}
 
 
 @pages.with_python(None, "numpyro")
@@ -83,6 +83,12 @@ def options(command: argparse.ArgumentParser) -> dict[str, set[str]]:
 
 
 OPTIONS = options(parser())
+
+
+def test_every_command_explains_plugins():
+    commands = [name for name in OPTIONS if not any(other.startswith(f"{name} ") for other in OPTIONS)]
+    assert {"vimco train", "vimco report", "vimco data fetch"} <= set(commands)
+    assert all("--plugin" in OPTIONS[name] for name in commands)
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)

@@ -8,6 +8,7 @@ import tyro
 from rich.table import Table
 
 from vimco import data
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import download_progress, err, out
 from vimco.report.terminal import wide
 
@@ -15,6 +16,8 @@ from vimco.report.terminal import wide
 @dataclass(frozen=True)
 class DataList:
     """List the data sets that have a name."""
+
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Print a table."""
@@ -37,6 +40,7 @@ class DataFetch:
     """The name of the set: see `vimco data list`."""
     from_folder: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
     """Take the published files from this folder instead of the network."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Fetch the data set, and print its path."""

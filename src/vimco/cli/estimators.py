@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import out
 from vimco.estimators import ESTIMATORS
 from vimco.registry import in_words, text
@@ -18,6 +19,7 @@ class Estimators:
 
     name: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = ()
     """Estimators to explain. Without a name, all are listed."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Print a table."""

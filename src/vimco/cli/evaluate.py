@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from vimco.cli.layout import Layout
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import err, evaluation_progress, labelled, out
 from vimco.errors import UsageError
 from vimco.files import write_file
@@ -47,6 +48,7 @@ class Evaluate:
     per_example: Path | None = None
     """Also write the bound of every example to this CSV file."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Evaluate the runs, print the results, and keep each in its run's summary."""

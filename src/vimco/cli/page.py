@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vimco.cli.evaluate import refuse_missing_folder
+from vimco.cli.options import Plugin
 from vimco.cli.sample import OneRun
 from vimco.cli.terminal import out
 from vimco.files import write_file
@@ -28,6 +29,7 @@ class Page:
     """Which parameters: the best by validation, the latest, or the best averaged ones."""
     half: bool = False
     """Round the parameters to 16 bits: the page is half as large, and log-probabilities change a little."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Write the page, and print its path."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import err, labelled, out
 from vimco.errors import UsageError
 from vimco.report import write_report
@@ -23,6 +24,7 @@ class Report:
     """Where to write."""
     remarks: Path | None = None
     """A file of plain paragraphs to put first: what a reader of these results should know."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Write the report, and print its paths."""

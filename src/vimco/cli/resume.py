@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from vimco.cli.layout import Layout
+from vimco.cli.options import Plugin
 from vimco.cli.sample import OneRun
 from vimco.cli.train import train_with_display
 from vimco.runs import session
@@ -27,6 +28,7 @@ class Resume:
     minutes: float | None = None
     """Stop after so many minutes of training."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Resume the run, and print its results."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from vimco.cli.evaluate import refuse_missing_folder
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import out
 from vimco.errors import UsageError
 from vimco.runs import directory, pictures
@@ -37,6 +38,7 @@ class Sample:
     """Which parameters: the best by validation, the latest, or the best averaged ones."""
     seed: int = 0
     """Which images and draws."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Write the picture, and print its path."""

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from vimco import data
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import download_progress, err, labelled, out
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
@@ -61,6 +62,7 @@ class RunStudy:
     """List the runs and the time that training them would take, and do nothing."""
     script: Literal["slurm"] | None = None
     """Train nothing: write a job array for this batch system, with a line for each run that is not done."""
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """List the studies, or run one and print its results."""

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from vimco.cli.layout import Layout
+from vimco.cli.options import Plugin
 from vimco.cli.terminal import TrainingDisplay, err, out
 from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
@@ -54,6 +55,7 @@ class Train:
     resume: Path | None = None
     """Resume the run in this directory; a budget given with it replaces the run's own."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
+    plugin: Plugin = None
 
     def __call__(self) -> None:
         """Train the model, and print the results."""
