@@ -36,7 +36,8 @@ test-torch: $(VENV)/.installed-torch
 test-scale: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist load tests/scale
 
-# Disturb runs by a thousand kills, full disks and damaged files: each must end as if undisturbed. Takes hours.
+# Disturb runs by a thousand kills, full disks and damaged files: each must end as if undisturbed. Takes about half
+# an hour of processor time.
 soak: $(VENV)/.installed-test
 	$(BIN)/python tests/soak.py --kills 1000
 

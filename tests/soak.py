@@ -65,7 +65,7 @@ KINDS = {"step": 8, "moment": 4, "burst": 2, "pause": 1, "disk": 2, "clock": 1, 
 STEPS = 30  # on files that a command lives at most, where it is to crash
 RUNS = 2  # of one study
 SESSIONS = 10  # of one run of processes that are disturbed; after them it is left in peace
-PROCESSES_EVERY, STUDY_OF_PROCESSES_EVERY = 2, 20  # rounds
+STUDY_OF_PROCESSES_EVERY = 10  # rounds
 PROGRAM = (sys.executable, "-c", "from vimco.cli import main; main()", "study", "structured-nll", "--data", "synthetic")
 STUDY = (*PROGRAM, "--updates", "60", "--rates", "0.001", "--only", "vimco", "--workers", "2", "--output")
 
@@ -159,7 +159,7 @@ class Campaign:
         places = json.loads((folder / "places.json").read_text())
         self.places.update(places)
         self.counts.update(runs=RUNS, studies=1, crashes=len(places))
-        if with_processes and number % PROCESSES_EVERY == 1:
+        if with_processes:
             self.run_of_processes(configs[0], planned(configs, folder / "reference")[0].path)
         if with_processes and number % STUDY_OF_PROCESSES_EVERY == 1:
             self.study_of_processes(folder)
