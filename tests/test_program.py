@@ -12,7 +12,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -126,6 +128,24 @@ def assert_plain(*texts):
 
 
 # Training: stopped, killed, resumed
+
+
+def test_ctrl_c_while_the_program_is_imported(tmp_path):
+    """The import of JAX, which takes longest, is interrupted, and JAX would even handle the exception."""
+    (tmp_path / "jax.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    raise ImportError"
+    )
+    script = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["scripts"]["vimco"]
+    module, function = script.split(":")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {module} import {function}; {function}()"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Stopped.\n")
 
 
 def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program, reference):
