@@ -261,12 +261,12 @@ def test_wrong_folder_leaves_the_cache_as_it_was(tiny, cache, tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda c: c[:-5], lambda c: b"", lambda c: b"not xz", lambda c: c[:40] + b"\0" + c[41:]]
 )
-def test_damaged_cache_is_made_anew(tiny, monkeypatch, damage):
+def test_damaged_cache_is_replaced(tiny, monkeypatch, damage):
     path = fetch("tiny", tiny.folder)
     good = path.read_bytes()
     path.write_bytes(damage(good))
     monkeypatch.setenv("VIMCO_DATA", str(tiny.folder))
-    with pytest.warns(UserWarning, match=r"tiny\.npy\.xz cannot be read or is damaged .* It is made anew"):
+    with pytest.warns(UserWarning, match=r"tiny\.npy\.xz cannot be read or is damaged .* It is replaced"):
         assert load_dataset("tiny").checksum == tiny.dataset.checksum
     assert path.read_bytes() == good
 

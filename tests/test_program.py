@@ -162,7 +162,7 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
     status, out, err = finished(process)
     assert status == 143, err
     assert "Stopped at update" in err
-    assert "nothing is lost. Go on with: vimco train --resume run\n" in err
+    assert "nothing is lost. Resume with: vimco train --resume run\n" in err
     assert out.startswith("run: generative SBN 4-3 on synthetic, nvil, K = 2; starts.")
     assert_plain(out, err)
     stopped_at = int(arrays(path)["update"])
@@ -180,10 +180,10 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
     reader.join()
     text = screen.decode()
     assert status == 130, text
-    assert f"goes on from update {stopped_at:,}" in out
+    assert f"resumes at update {stopped_at:,}" in out
     assert "compiling" in text
     assert "training bound" in text
-    assert "Go on with: vimco train --resume run" in text
+    assert "Resume with: vimco train --resume run" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is shown again
 
     process = vimco("train", "--resume", "run", folder=folder)
@@ -231,7 +231,7 @@ def test_two_damaged_checkpoints(run, program):
     status, out, err = program("train", "--resume", run, "--updates", "60")
     assert (status, out) == (2, "")
     assert err.startswith("Error: ")
-    assert "start the run anew" in err
+    assert "start a new run" in err
 
 
 def test_one_damaged_checkpoint(run, program):
@@ -239,7 +239,7 @@ def test_one_damaged_checkpoint(run, program):
     status, _, err = program("train", "--resume", run)
     assert status == 0
     assert err.startswith("Note: ")
-    assert "Going on from the checkpoint before it" in err
+    assert "Resuming from the checkpoint before it" in err
 
 
 def test_a_new_run_says_where_it_is_and_what_came_out(program, own_folder, trained):
@@ -375,7 +375,7 @@ def test_what_resuming_cannot_change(program, run, words, message):
 def test_resuming_by_its_own_command(program, run):
     status, out, err = program("resume", run, "--updates", "60")
     assert status == 0, err
-    assert "goes on from update 50" in out
+    assert "resumes at update 50" in out
     assert "Done: 60 updates" in out
     status, _, err = program("resume", run, "--updates", "70", "--epochs", "9")
     assert status == 2

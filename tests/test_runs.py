@@ -308,7 +308,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, halfway, ho
     session.resume(halfway, recorder)
     assert len(recorder.warnings) == 1
     assert "checkpoint.safetensors" in recorder.warnings[0]
-    assert f"Going on from the checkpoint before it, of update {previous}." in recorder.warnings[0]
+    assert f"Resuming from the checkpoint before it, of update {previous}." in recorder.warnings[0]
     assert_same_outcome(halfway, reference)
 
 
@@ -326,7 +326,7 @@ def test_two_damaged_checkpoints_are_an_end(halfway):
     for name in (checkpoints.CHECKPOINT, checkpoints.PREVIOUS):
         (halfway / name).write_bytes((halfway / name).read_bytes()[:-7])
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
-    with pytest.raises(UsageError, match=r"(?s)checkpoint\.safetensors.*checkpoint\.previous.*start the run anew"):
+    with pytest.raises(UsageError, match=r"(?s)checkpoint\.safetensors.*checkpoint\.previous.*start a new run"):
         session.resume(halfway)
     assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
 
@@ -421,7 +421,7 @@ def test_metrics_are_json(tmp_path):
 
 def test_a_directory_that_holds_another_run_is_refused(halfway):
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
-    with pytest.raises(UsageError, match=r"holds another run\. Go on with it by `vimco train --resume"):
+    with pytest.raises(UsageError, match=r"holds another run\. Resume it with `vimco train --resume"):
         session.train(EVERYTHING, halfway)
     assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
 
@@ -673,7 +673,7 @@ def test_weights_that_are_not_there(tmp_path, halfway):
     with pytest.raises(UsageError, match="train with --averaging"):
         plain.model("best-average")
     (halfway / checkpoints.CHECKPOINT).write_bytes(b"")
-    with pytest.warns(UserWarning, match="Going on from the checkpoint before it"):
+    with pytest.warns(UserWarning, match="Resuming from the checkpoint before it"):
         run.model("latest")
 
 
@@ -754,7 +754,7 @@ def test_wrong_facts_with_a_right_checksum_are_damage(reference, halfway, change
     content, facts = read_arrays(halfway / checkpoints.CHECKPOINT)
     write_tree(halfway / checkpoints.CHECKPOINT, content, {**facts, **changes})
     checkpoint = checkpoints.latest_checkpoint(halfway)
-    assert "Going on from the checkpoint before it" in checkpoint.fallback
+    assert "Resuming from the checkpoint before it" in checkpoint.fallback
 
 
 def test_arrays_of_a_type_that_numpy_does_not_have_are_damage(tmp_path):

@@ -362,14 +362,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a run goes on to its end")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a run continues to its end")
 def test_runs_save_and_end_when_the_study_is_killed(tmp_path):
     subprocess.run([sys.executable, "-c", ORPHANING, SMALL_PROGRAM, str(tmp_path / "a")], check=False)
     for _ in range(1000):
         if (tmp_path / "a").exists() and (tmp_path / "a").read_text() == "saved":
             return
         time.sleep(0.01)
-    raise AssertionError("it goes on without us")
+    raise AssertionError("the run continued after its study")
 
 
 # Every study, at toy size, from end to end.
@@ -455,7 +455,7 @@ def test_an_interrupted_study_goes_on(toy, capfd):
     out, error = process.communicate()
     assert process.returncode == 128 + signal.SIGINT, error
     assert "stopped: structured-learned-200-200-200-vimco-K20" in out
-    assert "The same command goes on" in error
+    assert "The same command resumes" in error
     done = checkpoints.latest_update(path)
     earlier = directory.load(path).metrics()
     assert 0 < done < 1_000_000

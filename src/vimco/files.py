@@ -98,8 +98,8 @@ def _as_usage_error(path: Path, what_remains: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"{path} could not be written: {error.strerror or error}. {what_remains}; mend this (a full disk needs "
-            "room), then try again or go on with --resume."
+            f"{path} could not be written: {error.strerror or error}. {what_remains}; correct this (free space on a "
+            "full disk), then try again or use --resume."
         ) from error
 
 

@@ -340,7 +340,7 @@ def samples_for(model: Model, needs: Sequence[Need], keys: Keys, batch: Batch, n
     missing = [n.what for n in needs if (value := getattr(samples, n.field)) is None or value is False]
     if missing:
         raise UsageError(
-            f"The samples of {type(model).__name__} come without {missing[0]}: it cannot be had together with "
+            f"The samples of {type(model).__name__} come without {missing[0]}: it is not available with "
             f"{needs[-1].what}. Use an estimator that needs the weighted samples alone, such as VIMCO."
         )
     return samples

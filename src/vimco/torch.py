@@ -134,7 +134,7 @@ def estimate(
     }
     instead = (
         "in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO, and for a warm-up of the order "
-        "make RenyiVIMCO(order) anew."
+        "make a new RenyiVIMCO(order)."
     )
     given = [name for name, value in more.items() if value is not None and value is not False]
     check_estimator(estimator, instead, given)

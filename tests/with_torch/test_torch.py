@@ -165,7 +165,7 @@ def test_what_some_estimators_need_is_given_by_name():
         with pytest.raises(vimco.UsageError, match=f"{type(estimator).__name__} needs .*, which a program here"):
             vimco.torch.estimate(log_joint, log_proposal, estimator)
     for estimator in (vimco.RenyiWarmup(10), vimco.MomentTVO()):
-        with pytest.raises(vimco.UsageError, match=r"carries state .* make RenyiVIMCO\(order\) anew"):
+        with pytest.raises(vimco.UsageError, match=r"carries state .* make a new RenyiVIMCO\(order\)"):
             vimco.torch.estimate(log_joint, log_proposal, estimator)
 
 

@@ -91,7 +91,7 @@ def _call(arguments: list[str]) -> None:
     except UsageError as error:
         _exit_with_error(str(error))
     except Interrupted as interruption:
-        err.print(f"{interruption} Go on with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
+        err.print(f"{interruption} Resume with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
         sys.exit(128 + interruption.signal_number)
     except BrokenPipeError:  # the output pipe was closed, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -228,7 +228,7 @@ def _finish(outcome: Outcome, output: Path) -> None:
     for task, reason in outcome.failures:
         err.print(labelled("Failed:", "red", f"{task.name}: {reason}"))
     if outcome.signal_number is not None:
-        err.print("Stopped; nothing is lost. The same command goes on.")
+        err.print("Stopped; nothing is lost. The same command resumes.")
         sys.exit(128 + outcome.signal_number)
     if outcome.failures:
         sys.exit(1)

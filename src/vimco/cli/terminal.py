@@ -54,7 +54,7 @@ class TrainingDisplay(Observer):
         sizes = "-".join(map(str, config.layers))
         estimator = " ".join((config.estimator, *config.estimator_options))
         what = f"{MODELS[config.task].title} {sizes} on {config.data}, {estimator}, K = {config.num_samples}"
-        goes = f"goes on from update {update:,}" if update else "starts"
+        goes = f"resumes at update {update:,}" if update else "starts"
         self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         self.bar = self.stack.enter_context(
             Progress(

@@ -87,7 +87,7 @@ def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:
 def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:
     """Refuse options that would change a resumed run's configuration; only its budget may change."""
     if command.output is not None:
-        raise UsageError("--resume goes on in the same directory: leave --output out.")
+        raise UsageError("--resume continues in the same directory: leave --output out.")
     if command.recipe is not None:
         raise UsageError("A resumed run keeps its options: leave --recipe out.")
     own = directory.load(path).config

@@ -63,7 +63,7 @@ def _cached(published: PublishedSet) -> Dataset | None:
     try:
         return read_packed(path, published.identity)
     except UsageError as error:
-        warnings.warn(f"{error} It is made anew.", stacklevel=2)
+        warnings.warn(f"{error} It is replaced.", stacklevel=2)
         return None
 
 

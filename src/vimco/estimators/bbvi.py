@@ -30,7 +30,7 @@ class BBVI(Estimator):
       it is subtracted from, which adds a bias, as large as the gradient at S = 2. Refused below S = 50;
     - none: a = 0.
 
-    The objective is the ELBO, whatever S is. The model follows 1/S Σ_k ∇ log P(x, h^k).
+    The objective is the ELBO for every S. The model follows 1/S Σ_k ∇ log P(x, h^k).
     """
 
     ascends: ClassVar[str] = "the ELBO"
@@ -48,7 +48,7 @@ class BBVI(Estimator):
             )
         if self.control_variate == "same-samples" and K < LEAST_SAME_SAMPLES:
             raise UsageError(
-                "A control variate from the very draws that it is subtracted from is a bias, of the gradient's own "
+                "A control variate from the same draws that it is subtracted from is a bias, of the gradient's own "
                 f"size at two draws: it needs K >= {LEAST_SAME_SAMPLES}; got K = {K}. Use "
                 "control-variate=layer, which has none."
             )

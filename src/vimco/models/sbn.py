@@ -175,7 +175,7 @@ class SigmoidBeliefNetwork(eqx.Module):
         """Return `importance_samples` with their layers one by one: all K at once, not in slices."""
         if self.slice_size is not None and self.slice_size < num_samples:
             raise UsageError(
-                "Slices of samples cannot be had with an estimator that looks at single layers: it works on all K "
+                "Slices of samples are not possible with an estimator that looks at single layers: it uses all K "
                 "samples at once. Leave the slice size out, or use an estimator such as VIMCO."
             )
         if self.prior.deterministic:

@@ -84,10 +84,10 @@ def latest_checkpoint(path: Path) -> Checkpoint:
         checkpoint = _read(path / PREVIOUS)
     except UsageError as error:
         raise UsageError(
-            f"{latest_error} {error} So there is no checkpoint to go on from: restore one of the two files, or start "
-            "the run anew."
+            f"{latest_error} {error} There is no checkpoint to resume from: restore one of the two files, or start a "
+            "new run."
         ) from error
-    why = f"{latest_error} Going on from the checkpoint before it, of update {checkpoint.update:,}."
+    why = f"{latest_error} Resuming from the checkpoint before it, of update {checkpoint.update:,}."
     return Checkpoint(checkpoint.arrays, checkpoint.update, checkpoint.progress, checkpoint.facts, why)
 
 

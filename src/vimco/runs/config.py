@@ -28,11 +28,11 @@ class RunConfig:
     task_options: tuple[str, ...] = ()
     """Options of the task, each as name=value, where it has some."""
     proposal: Literal["learned", "prior"] = "learned"
-    """Where samples come from: a learned Q(h|x), or (structured task only) the model's prior."""
+    """The source of samples: a learned Q(h|x), or (structured task only) the model's prior."""
     layers: tuple[int, ...] = (200, 200, 200)
     """Widths of the latent layers, from the deepest to the one next to the observation."""
     symmetric: bool = False
-    """Let layers see their binary parents as -1/+1 in place of 0/1."""
+    """Let layers see their binary parents as -1/+1 instead of 0/1."""
     estimator: str = "vimco"
     """The gradient estimator: `vimco estimators` lists them."""
     estimator_options: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class RunConfig:
     num_samples: int = 5
     """K, the number of samples in the objective."""
     slice_size: int | None = None
-    """Work through K in slices of this many samples, to bound memory."""
+    """Compute K in slices of this many samples, to bound memory."""
 
     data: str = "mnist"
     """A data set's name (see `vimco data list`), or a .npy or .npz file of your own."""
@@ -67,7 +67,7 @@ class RunConfig:
     precision: Literal["float32", "float64"] = "float32"
     """Arithmetic of the whole run."""
     seed: int = 0
-    """Where all randomness comes from."""
+    """The random seed."""
     init_from: str | None = None
     """Start from the best weights of another run."""
 

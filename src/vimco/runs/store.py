@@ -228,7 +228,7 @@ class Lock:
         if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
             raise UsageError(
                 f"{self.path} was moved, removed or replaced while it was being trained in. Training stopped and wrote "
-                "nothing to what is there now; go on with --resume where the directory is."
+                "nothing to the new one; use --resume where the directory is now."
             )
 
 
