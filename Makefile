@@ -32,7 +32,7 @@ test: $(VENV)/.installed-test
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
 
-# Test several devices, processes and machines: in processes of their own, since JAX counts its devices once.
+# Test several devices, processes and machines, in separate processes, since JAX counts its devices once.
 test-scale: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist load tests/scale
 

@@ -1,4 +1,4 @@
-"""The entry point of the program `vimco`: it lies outside the package, because importing that takes seconds."""
+"""The entry point of the program `vimco`, outside the package, because importing the package takes seconds."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def main() -> None:
-    """Import and run the program. Ctrl-C during the import ends it as it does later: a word, and status 130."""
+    """Import and run the program. Ctrl-C during the import ends it as later, with a message and status 130."""
     is_caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not ignored, as for background jobs
     if is_caught:
         signal.signal(signal.SIGINT, _stop)

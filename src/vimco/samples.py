@@ -25,15 +25,16 @@ AXIS = "batch"  # the axis of a mesh of devices along which a batch is divided
 class Part(eqx.Module):
     """One device's part of a batch: its share, number `index` of `count`, of each quarter of the examples.
 
-    Of each quarter, since four examples, one of each, share random words (`sample_bernoulli`): so a part can draw the
-    very samples that its examples have in the whole batch. Only inside `jax.shard_map`, over the axis `AXIS`.
+    It takes a share of each quarter because four examples, one of each quarter, share random words
+    (`sample_bernoulli`): so a part draws the samples that its examples have in the whole batch. Use it only inside
+    `jax.shard_map`, over the axis `AXIS`.
     """
 
     index: Int[Array, ""]
     count: int = eqx.field(static=True)
 
     def of(self, whole: Shaped[Array, "N *n"]) -> Shaped[Array, "M *n"]:
-        """Return the part's own of values whose first axis is the examples."""
+        """Return the values of this part, from those of the whole batch; their first axis is the examples."""
         shares = whole.reshape(4, self.count, -1, *whole.shape[1:])
         return shares[:, self.index].reshape(-1, *whole.shape[1:])
 
@@ -48,7 +49,7 @@ class Part(eqx.Module):
         return restored(jax.lax.psum(flat, AXIS))
 
     def _in_place(self, own: Shaped[Array, "*n M"]) -> Shaped[Array, "*n N"]:
-        """The values in their places among zeros, a sum over devices away from those of the whole batch."""
+        """Return the values at their places in the whole batch, zeros elsewhere; the sum over parts joins them."""
         *leading, size = own.shape
         is_own = jnp.arange(self.count)[:, None] == self.index
         return jnp.where(is_own, own.reshape(*leading, 4, 1, size // 4), 0).reshape(*leading, self.count * size)
@@ -62,7 +63,7 @@ class Batch(eqx.Module):
 
     observation: Float[Array, "B D"]  # x
     context: Float[Array, "B C"]  # c
-    part: Part | None  # which part of a batch it is, on one of several devices; None: the whole batch
+    part: Part | None  # the part of a batch, on one of several devices; None: the whole batch
 
     def __init__(
         self,

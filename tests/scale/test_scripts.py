@@ -98,4 +98,4 @@ def test_a_run_of_another_configuration_is_not_resumed(tmp_path, capfd):
         assert "holds a run of another configuration" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["train", "--or-resume"])
-    assert "--or-resume goes with --output" in capfd.readouterr().err
+    assert "--or-resume needs --output" in capfd.readouterr().err

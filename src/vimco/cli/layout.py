@@ -1,4 +1,4 @@
-"""The options that several commands share: on how many devices they run."""
+"""The options for devices, which several commands share."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from vimco.training.devices import offer_cpu_devices
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a command computes."""
+    """The devices on which a command computes."""
 
     devices: int = 1
-    """Devices that share the work. Cores of a CPU count as one, and can be cut into several."""
+    """Devices that share the work. A CPU is one device, and can be divided into several."""
 
     def take(self) -> int:
-        """Make the devices that a CPU is cut into, before anything is computed; return the number asked for."""
+        """Divide a CPU into the devices, before anything is computed; return their number."""
         offer_cpu_devices(self.devices)
         return self.devices

@@ -63,7 +63,7 @@ class Train:
         if self.or_resume:
             output = self.output
             if path is not None or output is None:
-                raise UsageError("--or-resume goes with --output, the directory to train in or to go on in.")
+                raise UsageError("--or-resume needs --output, the directory of the run.")
             train_with_display(
                 lambda display: session.train_or_resume(config.checked, output, display, devices=devices)
             )

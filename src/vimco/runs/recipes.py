@@ -8,14 +8,14 @@ from vimco.errors import UsageError
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of options, and what it is."""
+    """A set of options and its description."""
 
     what: str
     options: dict[str, Any]  # fields of `RunConfig`
 
     @property
     def words(self) -> list[str]:
-        """The options as the command line takes them."""
+        """The options as words of the command line."""
         return [word for name, value in self.options.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 

@@ -47,7 +47,7 @@ def train(
 ) -> Run:
     """Train a new run in the directory `output`, which must be new or empty; by default in one under `runs/`.
 
-    Mistakes in the configuration are refused before anything is written. So many `devices` share each batch.
+    Mistakes in the configuration are refused before anything is written. `devices` is the number that share each batch.
     """
     observer, mesh = observer or Observer(), mesh_of(devices)
     path = directory.new_directory(config) if output is None else Path(output)

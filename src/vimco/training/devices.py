@@ -1,4 +1,4 @@
-"""Several devices: which ones share a batch, and how a function runs on all of them."""
+"""Several devices: the mesh that shares a batch, and functions that run on all of its devices."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def mesh_of(devices: int) -> Mesh | None:
-    """Return so many of this process's devices as the mesh of a training; None for a single one."""
+    """Return a mesh of this many devices of this process; None for a single one."""
     if devices < 1:
         raise UsageError(f"--devices must be positive; got {devices}.")
     if devices == 1:
@@ -36,20 +36,20 @@ def mesh_of(devices: int) -> Mesh | None:
 
 
 def offer_cpu_devices(number: int) -> None:
-    """Cut the CPU into so many devices, where nothing has been computed yet; GPUs and TPUs are what they are.
+    """Divide the CPU into this many devices, if nothing has been computed yet; GPUs and TPUs are unaffected.
 
-    A number that is set already, by JAX_NUM_CPU_DEVICES or XLA_FLAGS, stays.
+    A number that is already set, by JAX_NUM_CPU_DEVICES or XLA_FLAGS, is kept.
     """
     is_set = jax.config.values["jax_num_cpu_devices"] > 0 or "host_platform_device_count" in os.environ.get(
         "XLA_FLAGS", ""
     )
     if number > 1 and not is_set:
-        with contextlib.suppress(RuntimeError):  # too late: the devices are there
+        with contextlib.suppress(RuntimeError):  # the devices are already initialised
             jax.config.update("jax_num_cpu_devices", number)
 
 
 def refuse_uneven(batch_size: int, count: int) -> None:
-    """Refuse a batch that does not divide, and name the numbers that would."""
+    """Refuse a batch that cannot be divided equally, and name the numbers that can."""
     if batch_size % (4 * count) == 0:
         return
     below = batch_size // (4 * count) * 4 * count
@@ -64,7 +64,7 @@ def refuse_uneven(batch_size: int, count: int) -> None:
 def replicated(tree: T, mesh: Mesh | None) -> T:
     """Return the tree with a copy of its arrays on every device of the mesh.
 
-    The copies share no memory, since the loop uses that of a state again: `jax.device_put` promises no such thing.
+    The copies share no memory, since the loop donates that of a state; `jax.device_put` does not guarantee this.
     """
     if mesh is None:
         return tree
@@ -72,7 +72,7 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
 
     def placed(leaf: Any) -> Any:
         if not eqx.is_array(leaf) or isinstance(leaf, jax.core.Tracer) or leaf.sharding == everywhere:
-            return leaf  # a tracer where a run is rehearsed: nothing is computed there
+            return leaf  # a tracer, while an update is only traced
         values = np.asarray(leaf)
         return jax.make_array_from_callback(leaf.shape, everywhere, lambda _: values.copy())
 
@@ -82,7 +82,7 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
 def on_every_device(function: Callable[..., Any], mesh: Mesh, *arguments: PyTree) -> Any:
     """Return function(part, *arguments), called on every device with its own part. The result must be the same on all.
 
-    The compiler is not told to check that (`check_vma`): it does not know what our own rules of differentiation do.
+    The compiler does not check that (`check_vma`), because it cannot analyse the custom derivatives of this package.
     """
     arrays, others = eqx.partition(arguments, eqx.is_array)
     not_arrays = []

@@ -207,7 +207,7 @@ def _statistics_of_slices(
     keys: list[PRNGKeyArray],
     num_samples: int,
 ) -> tuple[Float[Array, "N"], Float[Array, "N"], Float[Array, "N"]]:
-    """The statistics of one slice of examples for each key, on as many devices."""
+    """Return the statistics of one slice of examples for each key, on as many devices."""
     if mesh is None:
         return _statistics(model, examples, rows, keys[0], num_samples)
 

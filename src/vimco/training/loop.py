@@ -152,7 +152,7 @@ def _after_first_draw(fixed: tuple[Trainer, Model, Examples], estimator: Estimat
 
 
 def advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
-    """The state so many updates later; see `Trainer.advanced`."""
+    """Return the state `num_updates` later; see `Trainer.advanced`."""
     mesh = fixed[0].mesh
     return _advance(None, fixed, state) if mesh is None else on_every_device(_advance, mesh, fixed, state)
 
@@ -206,7 +206,7 @@ def updated(
 def gradient_and_estimate(
     trainer: Trainer, state: TrainingState, examples: Examples, order: Int[Array, "N"], part: Part | None = None
 ) -> tuple[PyTree, Estimate]:
-    """What the next update descends, and the estimate it comes from: both of the whole batch."""
+    """Return the gradient that the next update descends and its estimate, both of the whole batch."""
     batch_number = state.update % trainer.updates_per_epoch(examples)
     rows = jax.lax.dynamic_slice(order, (batch_number * trainer.batch_size,), (trainer.batch_size,))
     number = state.update + 1

@@ -81,7 +81,7 @@ def _is_of(run: Run, options: dict[str, Any]) -> bool:
 
 
 def _has_reached(run: Run, length: int) -> bool:
-    """Return whether a run tells what its recipe gives for this length: at a constant rate a longer one does too."""
+    """Return whether a run shows its recipe at this length; at a constant rate a longer run does too."""
     return run.updates >= length if run.config.schedule == "constant" else run.updates == length
 
 

@@ -1,4 +1,4 @@
-"""A study as a script for a batch system: each run is one line, and the system starts them where it likes."""
+"""A study as a script for a batch system, with one line for each run."""
 
 import shlex
 import sys
@@ -17,8 +17,8 @@ SLURM = """\
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
 # {about}
-# Add what your site asks for (partition, account, --time) here, or give it to sbatch. Two minutes before its time is
-# up a run saves its state, ends with status 143, and is put back into the queue; there it goes on.
+# Add the options of your site (partition, account, --time) here, or give them to sbatch. Two minutes before its time is
+# up a run saves its state, ends with status 143, and is queued again; then it is resumed.
 # When all have ended, evaluate the chosen runs and show the results: {again}
 cd {folder} || exit 2
 
@@ -28,7 +28,7 @@ run() {{
   trap 'kill -TERM '$pid TERM
   wait $pid
   status=$?
-  while kill -0 $pid 2>/dev/null; do  # the signal ended the waiting, not the run
+  while kill -0 $pid 2>/dev/null; do  # the signal ended the wait, not the run
     wait $pid
     status=$?
   done

@@ -42,7 +42,7 @@ class Training:
         return run is not None and run.summary().get("updates", 0) >= self.target
 
     def arguments(self) -> list[str]:
-        """Return the command that trains, resumes or extends the run, however often it is started."""
+        """Return the command that trains, resumes or extends the run; it may be started again."""
         run = self.run()
         if run is not None and digest(run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
