@@ -16,25 +16,25 @@ HOW = ("before", "within", "after")
 
 
 class Killed(BaseException):
-    """The process ends here. Not an Exception: nobody may handle it."""
+    """The simulated end of the process. It is not an `Exception`, so that no code handles it."""
 
 
 def raise_killed():
-    """The end of a simulated process: what it held in memory is lost to it, and its files are as they are."""
+    """End a simulated process: its memory is lost, its files stay."""
     raise Killed
 
 
 def send_sigkill():
-    """The end of this process."""
+    """End this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def killed_where(is_here, how="before", end=raise_killed):
-    """Ends the process at the first step where `is_here(number, place)`: before it, after it, or within it, if a write.
+    """End the process at the first step where `is_here(number, place)`: before it, after it, or within it, if a write.
 
-    Steps are counted from 1; a place is a step's name and the name of its file. What a killed process cannot do any
-    more, clearing up, does not happen either. Yields the list of places so far.
+    Steps are counted from 1; a place is a step's name and the name of its file. As in a killed process, no cleanup
+    happens afterwards. Yield the list of places so far.
     """
     taken, is_dead = [], False
 
@@ -61,16 +61,16 @@ def killed_where(is_here, how="before", end=raise_killed):
 
 
 def killed_at(step, how="before", end=raise_killed):
-    """Ends the process at the n-th step."""
+    """End the process at the n-th step."""
     return killed_where(lambda number, _place: number == step, how, end)
 
 
 def counted_steps():
-    """Counts the steps of a process that lives."""
+    """Count the steps of a process that is not killed."""
     return killed_at(None)
 
 
 def _file_name(which):
-    """The name of a file, from its path or descriptor, without a process's number; a folder has none."""
+    """Return the name of a file, from its path or descriptor, without a process's number; a folder has none."""
     path = Path(f"/proc/self/fd/{which}").readlink() if isinstance(which, int) else which
     return "" if path.is_dir() else re.sub(r"\.\d+\.part$", ".part", path.name)

@@ -1,15 +1,15 @@
-"""Disturbs trainings in every way it knows, and compares how they end with trainings that nothing happened to.
+"""Disturb trainings in many ways, and compare their results with undisturbed trainings.
 
     python tests/soak.py --kills 1000        # `make soak`; --seed repeats a campaign, --folder keeps its files
 
 Most kills are crashes within a process that has compiled a model once. A study of two runs loses sessions,
-evaluations and itself: at a chosen write, flush, rename or removal of a file, before, within or after it, an exception
-that nobody handles ends the work, and what comes next has nothing but the files. New places come first.
+evaluations and itself: an unhandled exception ends the work before, within or after a chosen write, flush, rename or
+removal of a file, and the next session has only the files. New places come first.
 
 Then one of the runs is trained by real processes. They are killed by SIGKILL at such a step or after a random time,
 stopped and continued, sent bursts of SIGTERM and SIGINT; their disk is full; their clock jumps; a byte of the latest
-checkpoint is flipped; the run is evaluated, drawn and reported on meanwhile. A study of real processes loses its
-workers, and its own process.
+checkpoint is flipped; the run is evaluated, drawn and reported meanwhile. A study of real processes loses its workers
+and its own process.
 
 At the end parameters, training state, best models, metrics, summary, evaluations and pictures must be those of the
 reference, bit for bit. The exit status is 1 after a difference.
@@ -64,14 +64,14 @@ OF_A_RUN = {"tensorboard": (False, True), "updates": (65, 90), "checkpoint_secon
 KINDS = {"step": 8, "moment": 4, "burst": 2, "pause": 1, "disk": 2, "clock": 1, "damage": 1, "readers": 1}  # how often
 STEPS = 30  # on files that a command lives at most, where it is to crash
 RUNS = 2  # of one study
-SESSIONS = 10  # of one run of processes that are disturbed; after them it is left in peace
+SESSIONS = 10  # of one run of processes that are disturbed; later ones are not
 STUDY_OF_PROCESSES_EVERY = 10  # rounds
 PROGRAM = (sys.executable, "-c", "from vimco.cli import main; main()", "study", "structured-nll", "--data", "synthetic")
 STUDY = (*PROGRAM, "--updates", "60", "--rates", "0.001", "--only", "vimco", "--workers", "2", "--output")
 
 
 class Deaths:
-    """So many crashes within this process, at places where nothing has died yet if a command comes to one."""
+    """A number of crashes within this process, at new places first."""
 
     def __init__(self, number: int, draw: random.Random, known: Counter[str]):
         self.number, self.draw, self.known, self.places = number, draw, set(known), []
@@ -113,7 +113,7 @@ class Done:
 
 @dataclasses.dataclass
 class WithinThisProcess:
-    """Runs the commands of a study one after the other; they crash, and sometimes the study with them."""
+    """An engine that runs the commands of a study one after the other; they crash, and sometimes the study too."""
 
     deaths: Deaths
     number = 1
@@ -132,7 +132,7 @@ class WithinThisProcess:
 
 
 class Campaign:
-    """Trains, disturbs, compares, counts."""
+    """A campaign: it trains, disturbs, compares and counts."""
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.draw, self.counts = folder, random.Random(seed), Counter()
@@ -148,7 +148,7 @@ class Campaign:
         return self.counts["crashes"] + self.counts["SIGKILLs"]
 
     def one_round(self, number: int, most_kills: int, *, with_processes: bool) -> None:
-        """A study that nothing happens to, and runs that end the same in spite of everything."""
+        """Run an undisturbed study and disturbed runs, and compare them."""
         model, folder = self.draw.choice(self.models), Path(tempfile.mkdtemp(dir=self.folder))
         seeds = self.draw.sample(range(1000), RUNS)
         configs = [dataclasses.replace(self.drawn(model, OF_A_RUN), seed=seed) for seed in seeds]
@@ -167,7 +167,7 @@ class Campaign:
             shutil.rmtree(folder)
 
     def run_of_processes(self, config: RunConfig, reference: Path) -> None:
-        """A run whose sessions are processes, each disturbed in one way."""
+        """Train a run whose sessions are processes, each disturbed in one way."""
         path = reference.parent.with_name("run of processes")
         for _ in range(SESSIONS):
             if self.disturbed_session(config, path) == 0:
@@ -181,7 +181,7 @@ class Campaign:
             self.differences.append(f"{config}: {error}")
 
     def disturbed_session(self, config: RunConfig, path: Path) -> int:
-        """One session, disturbed in one way; its exit status."""
+        """Run one session, disturbed in one way; return its exit status."""
         draw, inside, outside = self.draw, nothing, nothing
         kind = draw.choices(tuple(KINDS), tuple(KINDS.values()))[0]
         number, how, work = draw.randrange(1, 90), draw.choice(HOW), draw.uniform(0.0, 5.0)
@@ -214,7 +214,7 @@ class Campaign:
         return status
 
     def session(self, config: RunConfig, path: Path, inside, outside) -> int:
-        """A session in a process of its own, which has imported everything; its exit status."""
+        """Run a session in a separate process that has imported everything; return its exit status."""
 
         def work() -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -224,7 +224,7 @@ class Campaign:
         return in_child(path.with_name("log"), work, outside)
 
     def after(self, seconds: float, names, process: int) -> None:
-        """Sends signals once the process has used the processor for so long, unless it has ended."""
+        """Send signals once the process has used this much processor time, unless it has ended."""
         while used_seconds(process) < seconds:
             if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return
@@ -235,7 +235,7 @@ class Campaign:
                 os.kill(process, name)
 
     def read_beside(self, path: Path, _process: int) -> None:
-        """Evaluates, draws and reports while the run goes on. What is not there yet is told in a sentence."""
+        """Evaluate, draw and report during training; missing files must give a `UsageError`."""
         if not (path / directory.CONFIG).exists():
             return
 
@@ -248,7 +248,7 @@ class Campaign:
             self.differences.append(f"a reader beside a live trainer failed: {tail(path.with_name('readers'))}")
 
     def study_of_processes(self, folder: Path) -> None:
-        """A study whose workers and whose own process are killed, until it comes to its end."""
+        """Run a study whose workers and own process are killed, until it is done."""
         reference, path = folder / "reference study of processes", folder / "study of processes"
         subprocess.run([*STUDY, reference], check=True, capture_output=True)
         for attempt in range(SESSIONS + 1):
@@ -306,7 +306,7 @@ def assert_same(path: Path, reference: Path) -> None:
 
 
 def assert_same_study(path: Path, reference: Path) -> None:
-    """The same runs and likelihoods. One that was cut off may have evaluated a run more, before others had ended."""
+    """Assert the same runs and likelihoods; an interrupted study may have evaluated one more run."""
     for run in (reference / "runs").iterdir():
         assert_same(path / "runs" / run.name, run)
         ours, theirs = (directory.load(p / "runs" / run.name).evaluations for p in (path, reference))
@@ -315,7 +315,7 @@ def assert_same_study(path: Path, reference: Path) -> None:
 
 
 def in_child(log: Path, work, outside=lambda _process: None) -> int:
-    """Work in a process of its own, whose output goes to a file; its exit status, None being 0."""
+    """Work in a child process whose output goes to a file; return its exit status, 0 for None."""
     process = os.fork()
     if process == 0:
         status = 1
@@ -337,7 +337,7 @@ def in_child(log: Path, work, outside=lambda _process: None) -> int:
 
 
 def nothing(*_) -> None:
-    """No disturbance."""
+    """Disturb nothing."""
 
 
 def children(process: int) -> list[int]:
@@ -345,7 +345,7 @@ def children(process: int) -> list[int]:
 
 
 def used_seconds(process: int) -> float:
-    """Seconds of the processor that a process has used: they do not depend on what else the machine does."""
+    """Return the processor seconds that a process has used, which do not depend on other load."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -357,7 +357,7 @@ def is_alive(process: int) -> bool:
 
 
 def num_lines(study: Path) -> int:
-    """Lines of metrics of a study's runs."""
+    """Return the number of lines of metrics of a study's runs."""
     return sum(path.read_bytes().count(b"\n") for path in study.glob("runs/*/metrics.jsonl"))
 
 
@@ -373,7 +373,7 @@ def train_or_resume(config: RunConfig, path: Path) -> None:
 
 
 def status_of(config: RunConfig, path: Path) -> int:
-    """Train or resume; the exit status that the program would have."""
+    """Train or resume; return the exit status of the program."""
     try:
         train_or_resume(config, path)
     except session.Interrupted as interruption:
@@ -394,7 +394,7 @@ def draw_samples(path: Path) -> None:
 
 
 def fill_disk(number: int) -> None:
-    """From the n-th write on nothing fits."""
+    """Let every write fail from the n-th on, as on a full disk."""
     written, write = 0, files._write
 
     def full(descriptor, content):
@@ -409,7 +409,7 @@ def fill_disk(number: int) -> None:
 
 
 def jumping_clock() -> None:
-    """Time of day jumps back and forth; the clock for durations, which never goes back, leaps ahead."""
+    """Let the time of day jump back and forth, and the monotonic clock jump ahead."""
     now, monotonic, leaps = time.time, time.monotonic, random.Random(0)
     offset = 0.0
 
@@ -423,7 +423,7 @@ def jumping_clock() -> None:
 
 
 def flip_a_byte(path: Path, draw: random.Random) -> None:
-    """Damages the latest checkpoint, if the previous one is there to fall back on."""
+    """Damage the latest checkpoint, if the previous one exists as a fallback."""
     if path.exists() and path.with_name(checkpoints.PREVIOUS).exists():
         content = bytearray(path.read_bytes())
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)

@@ -39,7 +39,7 @@ CASES = [
 
 @functools.cache
 def model_of(kind):
-    """A model whose parameters are not the initial ones, so that a gradient says something."""
+    """Return a model whose parameters are not the initial ones, so that a gradient says something."""
     if kind == "gaussian":
         model = gaussian_model(jax.random.key(0), (2,), jnp.full(3, 0.4), hidden=(2,))
     else:
@@ -58,7 +58,7 @@ def examples_of(kind):
 
 @eqx.filter_jit
 def gradient_on(n, K, model, estimator, examples, number):
-    """The gradient and the estimate of an update on so many devices, and the estimator that has seen it."""
+    """Return the gradient and the estimate of an update on this many devices, and the estimator that has seen it."""
     keys = Keys(*jax.random.split(jax.random.key(3), 3))
     trainer = Trainer(optax.sgd(1.0), K, B, None, keys, jax.random.key(4), mesh_of(n))
     state = TrainingState(model, estimator, None, None, number, Totals.zero(), number)

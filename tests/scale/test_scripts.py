@@ -22,7 +22,7 @@ OPTIONS = ["--data", "synthetic", "--updates", "4", "--rates", "0.001", "0.003",
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """The script, and how to run it as the batch system would run the job of a number."""
+    """Return the script, and a function that runs it as the batch system would run the job of a number."""
     monkeypatch.chdir(tmp_path)
     cli.main(["study", "structured-nll", *OPTIONS, "--script", "slurm"])
     path = tmp_path / "studies" / "structured-nll.slurm"
