@@ -680,7 +680,7 @@ def wide():
         (in_plate("h"), in_plate("h"), "rows", "There is no plate 'rows' in the model; it has 'data'"),
         (in_plate("h", subsample_size=2), in_plate("h", subsample_size=2), None, "subsamples 2 of 3.*plate='data'"),
         (latent, observing, None, "The guide observes site 'correction'"),
-        (latent, scaled, None, "'h' of the guide stands under a scale"),
+        (latent, scaled, None, "'h' of the guide is scaled"),
         (latent, masked, None, "'h' is masked in the guide alone"),
         (masked, latent, None, "'h' is masked in the model alone"),
         (latent, lambda: (latent(), latent("u")), None, "The guide draws 'u', which the model does not have"),

@@ -161,8 +161,8 @@ def _check_guide_site(site: Site, in_model: Site | None) -> None:
         )
     if not (isinstance(site.scale, float) and site.scale == 1.0):
         raise UsageError(
-            f"Site {site.name!r} of the guide stands under a scale, but a power of Q is not what the latents were "
-            "drawn from: scale sites of the model alone (annealing), or scale the learning rate."
+            f"Site {site.name!r} of the guide is scaled, but the latents were not drawn from a power of Q: "
+            "scale sites of the model alone (annealing), or scale the learning rate."
         )
     if in_model is None:
         if not site.is_auxiliary:

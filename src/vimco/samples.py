@@ -227,8 +227,8 @@ class Estimate(eqx.Module):
 class Model(Protocol):
     """The method that every model has. A `Need` names the methods of models that offer more.
 
-    On several devices a model that heeds `batch.part` draws the samples of the whole batch, and says so by a class
-    attribute `heeds_parts = True`. Others are given a key of their own for each part.
+    On several devices a model that uses `batch.part` draws the samples of the whole batch, and declares it by the class
+    attribute `heeds_parts = True`. Other models get a separate key for each part.
     """
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:

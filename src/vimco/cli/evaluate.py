@@ -101,7 +101,7 @@ class Evaluate:
 def refuse_missing_folder(option: str, path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done."""
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"{option} {path}: that is a folder, or in one that is not there. Name a file to write.")
+        raise UsageError(f"{option} {path}: it is a folder, or its folder does not exist. Name a file to write.")
 
 
 def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str) -> None:

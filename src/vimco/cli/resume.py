@@ -22,11 +22,11 @@ class Resume:
     run: OneRun
     """A run directory."""
     updates: int | None = None
-    """Stop after so many updates."""
+    """Stop after this many updates."""
     epochs: float | None = None
-    """Stop after so many passes over the training set."""
+    """Stop after this many passes over the training set."""
     minutes: float | None = None
-    """Stop after so many minutes of training."""
+    """Stop after this many minutes of training."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
     plugin: Plugin = None
 

@@ -83,7 +83,7 @@ def _fetched(published: PublishedSet, folder: Path | None, progress: Progress | 
         write_packed(path, dataset)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}. Mend this, or name another folder for the cache in "
+            f"{path} cannot be written: {error.strerror or error}. Fix this, or name another folder for the cache in "
             "the variable VIMCO_CACHE."
         ) from error
     return dataset

@@ -57,7 +57,7 @@ class RunConfig:
     adam_epsilon: float = 1e-8
     """Adam's epsilon."""
     warmup_updates: int = 0
-    """Raise the learning rate linearly over the first so many updates."""
+    """Raise the learning rate linearly over this many updates at the start."""
     batch_size: int = 24
     """Examples in a mini-batch."""
     clip: float | None = None
@@ -72,11 +72,11 @@ class RunConfig:
     """Start from the best weights of another run."""
 
     updates: int | None = None
-    """Stop after so many updates (100,000 unless another budget is given)."""
+    """Stop after this many updates (100,000 unless another budget is given)."""
     epochs: float | None = None
-    """Stop after so many passes over the training set."""
+    """Stop after this many passes over the training set."""
     minutes: float | None = None
-    """Stop after so many minutes of training."""
+    """Stop after this many minutes of training."""
 
     log_every: int = 500
     """Updates between two lines of metrics."""

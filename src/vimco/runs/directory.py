@@ -72,7 +72,7 @@ _SUMMARY = {"updates": int, "best": _BEST, "best_average": _BEST, "note": str, "
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, as it stands on disk.
+    """A run directory on disk.
 
     A run may be unfinished or without evaluation: what is missing is None or empty.
     """

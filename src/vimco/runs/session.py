@@ -111,7 +111,7 @@ def resume(
 def train_or_resume(
     config: RunConfig, output: str | Path, observer: Observer | None = None, *, devices: int = 1
 ) -> Run:
-    """Train a run in the directory `output`, or resume the one that is there, which must have this configuration.
+    """Train a run in the directory `output`, or resume the existing one, which must have this configuration.
 
     A run that has come to the end of its budget stays as it is.
     """

@@ -61,7 +61,7 @@ def _four_uniforms(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) ->
 
 
 def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """exp −x for x ≥ 0. In float32 a polynomial, in half of the time of XLA's exponential; 2⁻¹²⁶ for x > 87.3."""
+    """Return exp −x for x ≥ 0. In float32 by a polynomial, twice as fast as XLA's exponential; 2⁻¹²⁶ for x > 87.3."""
     if x.dtype != jnp.float32:
         return jnp.exp(-x)
     exponent = jnp.maximum(x * np.float32(-np.log2(np.e)), -126)
@@ -69,8 +69,8 @@ def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
     power = jnp.full_like(x, EXP2_COEFFICIENTS[-1])
     for coefficient in EXP2_COEFFICIENTS[-2::-1]:
         power = power * (exponent - whole) + np.float32(coefficient)
-    # Beside 3 · 2²² there are no bits for fractions: the lowest nine are the whole number. Shifted to the place of a
-    # float's exponent and added there, they multiply by 2 to its power.
+    # A float32 near 3 · 2²² has no bits for fractions, so its lowest nine bits are the whole number. Adding them to the
+    # exponent bits of a float multiplies it by 2 to that power.
     bits = bitcast_convert_type(whole + np.float32(3 * 2**22), jnp.int32) << 23
     return bitcast_convert_type(bitcast_convert_type(power, jnp.int32) + bits, jnp.float32)
 
@@ -78,8 +78,8 @@ def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
     """Return log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
 
-    The gradient of the logits is v − σ(a). That of the values is a, and costs nothing where nobody asks for it; values
-    between 0 and 1 (means, relaxed samples) are taken as the formula stands.
+    The gradient of the logits is v − σ(a). That of the values is a, and is computed only where required; the formula
+    also holds for values between 0 and 1 (means, relaxed samples).
     """
     return log_bernoulli_of_layers((value,), (logits,))
 

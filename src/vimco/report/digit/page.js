@@ -90,7 +90,7 @@ const state = {
   cursor: { row: Math.floor(height / 4), column: Math.floor(width / 2), isShown: false },
 };
 
-// ---- The work: draws for the picture as it stands, the first of them at once, the rest between pictures ----
+// ---- The work: draws for the present drawing, the first of them at once, the rest between pictures ----
 
 let work = null;
 let frame = null;
