@@ -38,6 +38,7 @@ class Toy:
     gradient_of_log_joint: np.ndarray  # (M, number of parameters)
     gradient_of_log_proposal: np.ndarray  # the same
     unravel: Callable[[Any], Any]  # from a vector of all parameters to a tree like the model
+    shared_parameters: bool = False
 
     @classmethod
     def of(cls, model: Any, example: Batch, samples: Callable[[Any], ImportanceSamples]) -> "Toy":
@@ -65,12 +66,13 @@ class Toy:
             jnp.asarray(self.log_proposal[numbers[:K]]),
             auxiliary_log_weights=jnp.asarray(log_weights[numbers[K:]]) if num_auxiliary else None,
             proposal_is_prior=self.proposal_is_prior,
+            shared_parameters=self.shared_parameters,
         )
 
     @property
     def proposal_is_prior(self) -> bool:
         """Whether the samples come from the model's own prior."""
-        return isinstance(self.model, SigmoidBeliefNetwork) and self.model.proposal is None
+        return getattr(self.model, "proposal", self) is None
 
     def probabilities(self, K: int) -> np.ndarray:
         """Return Π_k Q(h^k | x) of every set."""

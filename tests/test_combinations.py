@@ -9,11 +9,13 @@ from enumeration import SBN_KINDS, copies, example_of, sbn_model
 import vimco
 from vimco import RunConfig, UsageError, named_estimator
 from vimco.estimators import ESTIMATORS
-from vimco.models import gaussian_model
+from vimco.models import attention_model, gaussian_model
 from vimco.samples import Keys, samples_for
 
-KINDS = (*SBN_KINDS, "gaussian")
-LEARNED = ("generative", "structured-learned")
+PLACES = ("attention-prior", "attention-learned")
+KINDS = (*SBN_KINDS, "gaussian", *PLACES)
+LEARNED = ("generative", "structured-learned", "attention-learned")
+PRIOR = ("structured-prior", "attention-prior")
 EVERY = {(kind, K): None for kind in KINDS for K in (1, 2)}
 
 
@@ -25,9 +27,9 @@ def on(kinds, message):
     return {(kind, K): message for kind in kinds for K in (1, 2)}
 
 
-NO_LAYERS = on(["gaussian"], "needs the layers of a binary proposal, one by one, and the model offers none")
+NO_LAYERS = on(["gaussian", *PLACES], "needs the layers of a binary proposal, one by one, and the model offers none")
 MIXED = "use VIMCO for mixed latents"
-SHARED_PRIOR = on(["structured-prior"], "cannot train a prior that is its own proposal: use VIMCO or NVIL")
+SHARED_PRIOR = on(PRIOR, "cannot train a prior that is its own proposal: use VIMCO or NVIL")
 # Refused combinations, with a part of the message. All others must work. An estimator that is not listed may refuse any
 # combination, in a message that says what to use.
 REFUSED = {
@@ -41,26 +43,31 @@ REFUSED = {
     "rws": at_one("mean zero at K = 1", LEARNED) | SHARED_PRIOR | on(["gaussian"], MIXED),
     "rws-sleep": SHARED_PRIOR | on(["gaussian"], "needs dreams"),
     "rws-both": SHARED_PRIOR | on(["gaussian"], "needs dreams"),
-    "straight-through": on(["gaussian"], "needs binary latents that pass gradients straight through"),
-    "tang": on((*LEARNED, "gaussian"), "Use --proposal prior, or RWS")
-    | {("structured-prior", 1): "use K >= 2, or NVIL"},
+    "straight-through": on(["gaussian", *PLACES], "needs binary latents that pass gradients straight through"),
+    "tang": on((*LEARNED, "gaussian"), "Use --proposal prior, or RWS") | at_one("use K >= 2, or NVIL", PRIOR),
+    "ram": on((*SBN_KINDS, "gaussian"), "needs the reward of a right label, and the model offers none")
+    | on(["attention-learned"], "Use --proposal prior, or RWS"),
     "bbvi": at_one("needs K >= 2; got K = 1", SBN_KINDS) | NO_LAYERS,
     "bbvi control-variate=none": NO_LAYERS,
     "bbvi control-variate=same-samples": on(SBN_KINDS, "it needs K >= 50") | NO_LAYERS,
     "muprop": NO_LAYERS,
     "muprop objective=elbo local-signals=true": NO_LAYERS,
     "local-expectations": NO_LAYERS,
-    "pathwise": on(SBN_KINDS, "needs latents through which gradients flow"),
+    "pathwise": on((*SBN_KINDS, *PLACES), "needs latents through which gradients flow"),
 }
 NAMES = [*REFUSED, *(name for name in ESTIMATORS if name not in REFUSED)]
 
 
 def model_of(kind):
-    return (
-        gaussian_model(jax.random.key(0), (2,), jnp.full(3, 0.4), hidden=(2,))
-        if kind == "gaussian"
-        else sbn_model(kind)
-    )
+    if kind in PLACES:
+        proposal, sizes = (
+            kind.removeprefix("attention-"),
+            {"glimpses": 2, "units": 3, "grid": 2, "patch": 1, "scales": 1},
+        )
+        return attention_model(jax.random.key(0), (1, 2), proposal=proposal, num_labels=3, **sizes)
+    if kind == "gaussian":
+        return gaussian_model(jax.random.key(0), (2,), jnp.full(3, 0.4), hidden=(2,))
+    return sbn_model(kind)
 
 
 @pytest.mark.filterwarnings("ignore:Leaving the sample out")

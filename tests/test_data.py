@@ -169,6 +169,11 @@ def test_script_reads_grey_images_in_each_form(tmp_path, monkeypatch):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(bytes(16) + (grey ^ 1).tobytes())
     with pytest.raises(SystemExit, match="does not hold the images of MNIST"):
         grey_levels(tmp_path, "train")
+    make_mnist["LABELS_SHA256"]["train"] = hashlib.sha256(bytes([7, 7, 7, 7])).hexdigest()
+    np.testing.assert_array_equal(make_mnist["labels_of"](tmp_path, "train"), [7, 7, 7, 7])
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([7, 7, 7, 8]))
+    with pytest.raises(SystemExit, match="does not hold the labels of MNIST"):
+        make_mnist["labels_of"](tmp_path, "train")
 
 
 # Published sets: a tiny one, in the format of the official files
@@ -547,7 +552,7 @@ def test_missing_file_and_unknown_name(tmp_path):
     with pytest.raises(UsageError, match=r"no file .*own\.npy"):
         load_dataset(str(tmp_path / "own.npy"))
     for use in (load_dataset, fetch):
-        with pytest.raises(UsageError, match=r"no data set 'minst'\. The names are mnist, synthetic, binarized-mnist"):
+        with pytest.raises(UsageError, match=r"no data set 'minst'\. The names are mnist, synthetic, translated-mnist"):
             use("minst")
 
 
@@ -571,7 +576,7 @@ def test_list_of_sets(tiny, monkeypatch):
         "binarized-mnist": "not fetched",
         "caltech-silhouettes": "not fetched",
         "tiny": "not fetched",
-        "synthetic": "generated",
+        **dict.fromkeys(("synthetic", "translated-mnist", "cluttered-mnist", "translated-bars"), "generated"),
     }
     monkeypatch.setenv("VIMCO_DATA", str(tiny.folder))
     assert where()["tiny"] == "in VIMCO_DATA"

@@ -139,7 +139,8 @@ def test_one_of_each_from_a_file(folder):
 
     status, _, err = program(folder, "evaluate", "runs/one", "--num-samples", 2)
     assert status == 2
-    assert "There is no task 'coins'; choose one of gaussian, generative, structured. One of your own comes with" in err
+    tasks = "attention, gaussian, generative, structured"
+    assert f"There is no task 'coins'; choose one of {tasks}. One of your own comes with" in err
 
 
 def test_what_does_not_go_together_is_refused_and_nothing_is_written(folder):

@@ -50,6 +50,7 @@ PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
         ("estimators", 51, 153),
         ("iwae", 12, 36),
         ("samples", 13, 39),
+        ("attention", 5, 15),
     ],
 )
 def test_a_study_has_three_rates_for_each_cell(name, cells, num_runs):

@@ -220,7 +220,7 @@ def test_training_learns():
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_loop_does_not_know_the_estimator(name):
     """Every estimator works in the loop without a special case (traced, not run)."""
-    prior = {"task": "structured", "proposal": "prior"} if name == "tang" else {}
+    prior = {"task": "structured", "proposal": "prior"} if name in ("tang", "ram") else {}
     this = experiment(estimator=name, averaging=None, **prior)
 
     def rehearsal():

@@ -24,6 +24,7 @@ from vimco import (
     BBVI,
     NVIL,
     OVIS,
+    RAM,
     RLOO,
     RWS,
     STL,
@@ -204,7 +205,7 @@ def test_every_named_estimator_says_what_it_ascends():
         RWS,  # below
         *(AsymptoticOVIS, RenyiVIMCO, RenyiWarmup, RLOO, TVO, MomentTVO),  # test_ovis.py, test_renyi.py, test_elbo.py
         *(STL, RWSDReG, SubsetAverage, Annealed),  # test_pathwise.py, test_subsets.py
-        *(StraightThrough, ImportanceSampledEM, BBVI, MuProp, LocalExpectations),  # in files of their own
+        *(StraightThrough, ImportanceSampledEM, BBVI, MuProp, LocalExpectations, RAM),  # in files of their own
     }
 
 

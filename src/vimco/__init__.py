@@ -19,6 +19,7 @@ from vimco.estimators import (
     BBVI,
     NVIL,
     OVIS,
+    RAM,
     RLOO,
     RWS,
     STL,
@@ -44,7 +45,15 @@ from vimco.estimators import (
     SubsetAverage,
     named_estimator,
 )
-from vimco.models import GaussianModel, SigmoidBeliefNetwork, gaussian_model, generative_sbn, structured_sbn
+from vimco.models import (
+    AttentionModel,
+    GaussianModel,
+    SigmoidBeliefNetwork,
+    attention_model,
+    gaussian_model,
+    generative_sbn,
+    structured_sbn,
+)
 from vimco.runs import Interrupted, Observer, Run, RunConfig, load, resume, train
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
 from vimco.signals import (
@@ -69,6 +78,7 @@ __all__ = [
     "BBVI",
     "NVIL",
     "OVIS",
+    "RAM",
     "RLOO",
     "RWS",
     "STL",
@@ -76,6 +86,7 @@ __all__ = [
     "VIMCO",
     "Annealed",
     "AsymptoticOVIS",
+    "AttentionModel",
     "BaselineNetwork",
     "Batch",
     "DReG",
@@ -107,6 +118,7 @@ __all__ = [
     "SubsetAverage",
     "UsageError",
     "arithmetic_mean_of_others",
+    "attention_model",
     "effective_sample_size",
     "evaluate",
     "gaussian_model",

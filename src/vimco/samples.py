@@ -76,23 +76,49 @@ class Batch(eqx.Module):
         self.part = part
 
 
+@runtime_checkable  # for beartype, in the tests
+class SceneMaker(Protocol):
+    """What makes contexts on the fly from stored images."""
+
+    def __call__(
+        self, images: Shaped[Array, "N _"], rows: Int[Array, "B"], draw: Int[Array, ""]
+    ) -> Shaped[Array, "B C"]:
+        """Return the contexts of these rows, functions of row and draw alone."""
+        ...
+
+
 class Examples(eqx.Module):
-    """A whole split on the device. Binary data stay bytes: 50,000 images of 784 pixels take 39 MB, as floats 157 MB."""
+    """A whole split on the device. Binary data stay bytes: 50,000 images of 784 pixels take 39 MB, as floats 157 MB.
+
+    With `scenes`, a context is made from the stored one, another for each draw: number 0 for evaluation, then those of
+    the updates.
+    """
 
     observation: Shaped[Array, "N D"]
     context: Shaped[Array, "N C"]
+    scenes: SceneMaker | None
 
-    def __init__(self, observation: Shaped[Array, "N D"], context: Shaped[Array, "N C"] | None = None):
+    def __init__(
+        self,
+        observation: Shaped[Array, "N D"],
+        context: Shaped[Array, "N C"] | None = None,
+        scenes: SceneMaker | None = None,
+    ):
         self.observation = observation
         self.context = observation[:, :0] if context is None else context
+        self.scenes = scenes
 
     def __len__(self) -> int:
         return self.observation.shape[0]
 
-    def batch(self, rows: Int[Array, "B"], dtype: jnp.dtype, part: Part | None = None) -> Batch:
+    def batch(
+        self, rows: Int[Array, "B"], dtype: jnp.dtype, part: Part | None = None, draw: Int[Array, ""] | int = 0
+    ) -> Batch:
         """Return the batch of these rows, as floats, or a part of it."""
         rows = rows if part is None else part.of(rows)
-        return Batch(self.observation[rows].astype(dtype), self.context[rows].astype(dtype), part)
+        make = self.scenes
+        context = self.context[rows] if make is None else make(self.context, rows, jnp.asarray(draw))
+        return Batch(self.observation[rows].astype(dtype), context.astype(dtype), part)
 
 
 Latents = tuple[Float[AnyArray, "K B _"], ...]
@@ -155,6 +181,8 @@ class ImportanceSamples(eqx.Module):
     # log f with all parameters held constant and the latents attached, for STL and DReG alone. Where it is given,
     # `log_joint` holds the latents constant: parameters and latents then have coefficients of their own.
     frozen_log_weights: Float[AnyArray, "K *B"] | None = None
+    # 1 where the most probable label given h^k is the right one, else 0, for RAM alone.
+    reward: Float[AnyArray, "K *B"] | None = None
     # The same layer by layer, for estimators that look inside log f.
     layers: Layers | None = None
     # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`.
@@ -162,7 +190,8 @@ class ImportanceSamples(eqx.Module):
     # True where the samples come from the model's own prior (Eq. 1): its parameters are also the proposal's, and log f
     # does not contain log Q.
     proposal_is_prior: bool = eqx.field(static=True, default=False)
-    # True where P and Q have parameters in common (a shared network, say), or where f is not P / Q.
+    # True where P and Q, or with the prior as proposal P(h | c) and P(x | h, c), have parameters in common (a shared
+    # network, say), or where f is not P / Q.
     shared_parameters: bool = eqx.field(static=True, default=False)
 
     @classmethod
@@ -294,6 +323,14 @@ class LogLikelihood(Need):
     what = "log P(x | h) by itself"
     field = "log_likelihood"
     method = "samples_with_likelihood"
+
+
+class Rewards(Need):
+    """Whether each sample gives the right label, for RAM."""
+
+    what = "the reward of a right label"
+    field = "reward"
+    method = "rewarded_samples"
 
 
 class FrozenLogWeights(Need):

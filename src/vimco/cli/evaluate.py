@@ -18,7 +18,7 @@ from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
 from vimco.runs.directory import Run, Weights
 from vimco.runs.experiment import Split
-from vimco.training.evaluation import Evaluation, paired_comparison
+from vimco.training.evaluation import PATHS, Evaluation, paired_comparison
 
 Runs = Annotated[
     tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(one or more)")
@@ -117,6 +117,9 @@ def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str
     )
     if evaluation.active_units is not None:
         out.print(f"  active units, deepest layer first: {' + '.join(map(str, evaluation.active_units))}")
+    if evaluation.prediction is not None:
+        error, of_one, _ = evaluation.prediction
+        out.print(f"  labels wrong: {error:.2%} by the mean of {PATHS} samples from the prior, {of_one:.2%} by one")
     if run.data.get("note"):
         out.print(f"  {run.data['note']}")
 

@@ -21,7 +21,6 @@ from vimco.files import write_file
 from vimco.report.terminal import print_section, wide
 from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
-from vimco.studies.cells import PAPER
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
 from vimco.studies.runner.engine import Ending, Task
@@ -48,8 +47,8 @@ class RunStudy:
     """Do every run with each of these seeds."""
     only: tuple[str, ...] = ()
     """Only the runs whose name has one of these parts: vimco-K5, or lr0.001; * and ? are wildcards."""
-    data: str = PAPER.data
-    """The data set."""
+    data: str | None = None
+    """The data set, in place of the study's own: the paper's, for most."""
     averaging: float | None = None
     """Also keep averaged parameters, with this decay (0.999, say), and evaluate them too."""
     workers: int = 1
@@ -89,7 +88,7 @@ class RunStudy:
         if self.dry_run:
             return
         with download_progress(err) as progress:  # once, before all workers need it
-            data.load_dataset(self.data, progress=progress)
+            data.load_dataset(trainings[0].config.data, progress=progress)
         if self.script is not None:
             self._write_script(trainings)
             return
@@ -97,7 +96,7 @@ class RunStudy:
         with StudyDisplay(trainings, self.workers) as display:
             outcome = run_study(trainings, study.evaluation_samples, crew, display)
         if outcome.signal_number is None:
-            _show(study, self.output, self.data)
+            _show(study, self.output, trainings[0].config.data)
         _finish(outcome, self.output)
 
     def _write_script(self, trainings: Sequence[Training]) -> None:
@@ -118,7 +117,7 @@ class RunStudy:
             "--rates": self.rates,
             "--seeds": self.seeds,
             "--only": self.only,
-            "--data": [self.data],
+            "--data": [self.data] if self.data else [],
             "--averaging": [] if self.averaging is None else [self.averaging],
             "--output": [self.output],
         }

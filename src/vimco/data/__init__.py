@@ -1,11 +1,12 @@
 """The data sets: binary images as bytes, in three splits, each set known by a checksum of its values.
 
 `mnist` comes with the package, `binarized-mnist` and `caltech-silhouettes` are fetched once and cached, `synthetic` is
-made on the fly, and a path to a `.npy` or `.npz` file loads the user's own images. Nothing here touches JAX.
+made on the fly, and a path to a `.npy` or `.npz` file loads the user's own images. The sets with labels (`Scenes`) are
+`translated-mnist`, `cluttered-mnist` and `translated-bars`. Nothing here touches JAX.
 """
 
 from vimco.data.catalogue import Availability, BuiltIn, available, fetch, load_dataset, register_dataset
-from vimco.data.dataset import Dataset, halves
+from vimco.data.dataset import Dataset, Scenes, halves, image_and_label
 from vimco.data.packed import Identity
 from vimco.data.retrieval import Progress
 
@@ -15,9 +16,11 @@ __all__ = [
     "Dataset",
     "Identity",
     "Progress",
+    "Scenes",
     "available",
     "fetch",
     "halves",
+    "image_and_label",
     "load_dataset",
     "register_dataset",
 ]

@@ -50,7 +50,8 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
     if len(pixels) == 1:
         pixels = _shuffled_splits(path, pixels["images"])
     note = "" if binary else f"The images were binarized with seed {binarize}; likelihoods depend on that draw."
-    return Dataset(path.name, **pixels, image_shape=next(iter(image_shapes.values())), note=note)
+    train, validation, test = (pixels[split] for split in SPLIT_NAMES)
+    return Dataset(path.name, train, validation, test, next(iter(image_shapes.values())), note)
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -11,6 +11,14 @@ from vimco.data.embedded import MNIST, MNIST_FILE, embedded_mnist
 from vimco.data.packed import Identity
 from vimco.data.published import PUBLISHED, PublishedSet
 from vimco.data.retrieval import Progress, cached_file, data_folder, fetch_published, load_published
+from vimco.data.scenes import (
+    CLUTTERED_MNIST,
+    TRANSLATED_BARS,
+    TRANSLATED_MNIST,
+    cluttered_mnist,
+    translated_bars,
+    translated_mnist,
+)
 from vimco.data.synthetic import SYNTHETIC, synthetic_bars
 from vimco.errors import UsageError
 
@@ -47,6 +55,9 @@ def names() -> tuple[str, ...]:
 
 register_dataset(BuiltIn(MNIST, embedded_mnist, MNIST_FILE))
 register_dataset(BuiltIn(SYNTHETIC, synthetic_bars))
+register_dataset(BuiltIn(TRANSLATED_MNIST, translated_mnist))
+register_dataset(BuiltIn(CLUTTERED_MNIST, cluttered_mnist))
+register_dataset(BuiltIn(TRANSLATED_BARS, translated_bars))
 
 
 @dataclass(frozen=True)

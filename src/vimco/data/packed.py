@@ -11,6 +11,8 @@ from vimco.data.dataset import Dataset
 from vimco.errors import UsageError
 from vimco.files import read_file, replace_file
 
+DAMAGE = (OSError, EOFError, lzma.LZMAError, TypeError, ValueError)  # of a file; UsageError is a ValueError
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -28,32 +30,44 @@ class Identity:
         if len(images) != sum(self.sizes):
             raise UsageError(f"{self.name} has {sum(self.sizes)} images, not {len(images)}.")
         train, validation, test = np.split(images, np.cumsum(self.sizes[:2]))
-        dataset = Dataset(self.name, train, validation, test, self.image_shape, self.note)
+        return self.checked(Dataset(self.name, train, validation, test, self.image_shape, self.note))
+
+    def checked(self, dataset: Dataset) -> Dataset:
+        """Return the data set, if its values are the known ones."""
         if self.checksum is not None and dataset.checksum != self.checksum:
             raise UsageError(f"The pixels of {self.name} are not the known ones (checksum {dataset.checksum}).")
         return dataset
+
+
+def read_array(path: Path, largest: int) -> np.ndarray:
+    """Return the array in an xz-compressed `.npy` file of at most so many bytes, also when expanded."""
+    decompressor = lzma.LZMADecompressor()
+    content = decompressor.decompress(read_file(path, largest), max_length=largest)
+    array = np.load(io.BytesIO(content), allow_pickle=False)
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError("it is cut off, or longer than it was")
+    return array
 
 
 def read_packed(path: Path, identity: Identity) -> Dataset:
     """Read a packed file, and check that it holds the known data set, to the last pixel."""
     try:
         size = sum(identity.sizes) * identity.image_shape[0] * identity.image_shape[1] + 2**16  # more than it can hold
-        decompressor = lzma.LZMADecompressor()
-        packed = np.load(
-            io.BytesIO(decompressor.decompress(read_file(path, size), max_length=size)), allow_pickle=False
-        )
-        if not decompressor.eof or decompressor.unused_data:
-            raise ValueError("it is cut off, or longer than it was")
-        images = np.unpackbits(packed, axis=1, count=identity.image_shape[0] * identity.image_shape[1])
+        images = np.unpackbits(read_array(path, size), axis=1, count=identity.image_shape[0] * identity.image_shape[1])
         return identity.dataset(images)
-    except (OSError, EOFError, lzma.LZMAError, TypeError, ValueError) as error:  # UsageError is a ValueError
+    except DAMAGE as error:
         raise UsageError(f"{path} cannot be read or is damaged ({error}).") from error
 
 
 def write_packed(path: Path, dataset: Dataset, preset: int = 1) -> None:
     """Write a packed file in one step: at any moment the path holds the old file, the new one, or none."""
-    packed = io.BytesIO()
-    np.save(packed, np.packbits(np.concatenate(list(dataset.splits.values())), axis=1))
-    content = lzma.compress(packed.getvalue(), preset=preset)
+    content = compressed(np.packbits(np.concatenate(list(dataset.splits.values())), axis=1), preset)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content)
+
+
+def compressed(array: np.ndarray, preset: int) -> bytes:
+    """Return an xz-compressed `.npy` file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return lzma.compress(file.getvalue(), preset=preset)

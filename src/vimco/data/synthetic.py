@@ -18,10 +18,15 @@ SEED = 8
 
 def synthetic_bars() -> Dataset:
     """Return images of horizontal or vertical bars, each present with probability 0.3; pixels flip with 0.02."""
+    return SYNTHETIC.dataset(bars_and_directions()[0])
+
+
+def bars_and_directions() -> tuple[np.ndarray, np.ndarray]:
+    """Return the images, and 1 for each whose bars are vertical, else 0: both uint8."""
     side = SYNTHETIC.image_shape[0]
     draws = uniforms(np.random.PCG64(SEED), sum(SYNTHETIC.sizes), 1 + side + side**2)
     orientation, bars, noise = np.split(draws, [1, 1 + side], axis=1)
     vertical = np.broadcast_to((bars < 0.3)[:, None, :], (len(draws), side, side))
     upright = (orientation < 0.5)[:, :, None]
     images = np.where(upright, vertical, vertical.swapaxes(1, 2)).reshape(len(draws), -1)
-    return SYNTHETIC.dataset((images ^ (noise < 0.02)).astype(np.uint8))
+    return (images ^ (noise < 0.02)).astype(np.uint8), upright[:, 0, 0].astype(np.uint8)

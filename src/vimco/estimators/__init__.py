@@ -20,6 +20,7 @@ from vimco.estimators.naive import Naive
 from vimco.estimators.nvil import NVIL
 from vimco.estimators.ovis import OVIS, AsymptoticOVIS
 from vimco.estimators.pathwise import Pathwise
+from vimco.estimators.ram import RAM
 from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
 from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
@@ -35,6 +36,7 @@ __all__ = [
     "ESTIMATORS",
     "NVIL",
     "OVIS",
+    "RAM",
     "RLOO",
     "RWS",
     "STL",

@@ -26,8 +26,8 @@ class NVIL(Estimator):
       model's part stays Σ_j w̃_j ∇ log P(x, h^j);
     - the prior as proposal: its parameters have the coefficient (r − c) / s, since log f does not contain log Q; the
       likelihood's part stays as it is;
-    - `log_score` is given, or P and Q share parameters: the whole surrogate is divided by s, since no block can be
-      scaled by itself.
+    - `log_score` is given, or P and Q share parameters, or the prior as proposal shares some with the likelihood: the
+      whole surrogate is divided by s. There is no block that could be scaled by itself.
 
     c is used before it sees the current samples: a baseline that has seen them adds a bias. v is used after it has seen
     the batch, as in the original, so that a sample whose log f lies thousands of nats below the rest is divided by its
@@ -110,7 +110,7 @@ def normalized_surrogate(
     """Return the surrogate of Eq. 8 with a normaliser that scales whole blocks of parameters (see `NVIL`)."""
     if centred_weights:
         signal = signal + 1 / samples.num_samples
-    if samples.log_score is not None or (samples.shared_parameters and not samples.proposal_is_prior):
+    if samples.log_score is not None or samples.shared_parameters:
         return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
     coefficient = signal / scale
     if not samples.proposal_is_prior:

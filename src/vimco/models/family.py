@@ -27,10 +27,12 @@ class ModelFamily(Entry):
 
     `divide(images, image_shape)` cuts images of shape (..., D) into context and observation. `pictures(model, key,
     examples, columns, rows)` returns the rows of images that `vimco sample` draws, by their titles, each (columns, D).
+    `of_scenes` says that it predicts the labels of scenes (`vimco.data.Scenes`), and nothing else.
     """
 
     divide: Callable[[np.ndarray, tuple[int, int]], tuple[np.ndarray, np.ndarray]]
     pictures: Callable[..., dict[str, np.ndarray]] | None = None
+    of_scenes: bool = False
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:

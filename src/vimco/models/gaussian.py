@@ -12,30 +12,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vimco.errors import UsageError
 from vimco.models.family import MODELS, whole
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
-from vimco.models.kernels.products import affine
+from vimco.models.layers import Dense
 from vimco.models.pictures import samples_and_reconstructions
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
 from vimco.samples import Batch, ImportanceSamples, Latents
 
 LOG_2_PI = math.log(2 * math.pi)
-
-
-class Dense(eqx.Module):
-    """x W + b."""
-
-    weight: Float[Array, "m n"]
-    bias: Float[Array, "n"]
-
-    def __init__(self, key: PRNGKeyArray, size: int, width: int, dtype: jnp.dtype | None = None):
-        """Draw weights uniform in ±√(6 / (inputs + outputs)) (Glorot & Bengio, 2010); biases are zero."""
-        limit = (6.0 / (size + width)) ** 0.5
-        self.weight = jax.random.uniform(key, (size, width), dtype, minval=-limit, maxval=limit)
-        self.bias = jnp.zeros(width, dtype)
-
-    def __call__(self, x: Float[Array, "*B m"]) -> Float[Array, "*B n"]:
-        """Return x W + b."""
-        return affine(x, self.weight, self.bias)
 
 
 class TanhNetwork(eqx.Module):

@@ -1,4 +1,4 @@
-"""A layer of Bernoulli units: its logits."""
+"""Layers: x W + b, and the logits of Bernoulli units."""
 
 import equinox as eqx
 import jax
@@ -6,6 +6,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.models.kernels.products import affine
+
+
+class Dense(eqx.Module):
+    """x W + b."""
+
+    weight: Float[Array, "m n"]
+    bias: Float[Array, "n"]
+
+    def __init__(self, key: PRNGKeyArray, size: int, width: int, dtype: jnp.dtype | None = None):
+        """Weights uniform in ±√(6 / (inputs + outputs)) (Glorot & Bengio, 2010), biases zero."""
+        limit = (6.0 / (size + width)) ** 0.5
+        self.weight = jax.random.uniform(key, (size, width), dtype, minval=-limit, maxval=limit)
+        self.bias = jnp.zeros(width, dtype)
+
+    def __call__(self, x: Float[Array, "*B m"]) -> Float[Array, "*B n"]:
+        """Return x W + b."""
+        return affine(x, self.weight, self.bias)
 
 
 class BernoulliLayer(eqx.Module):

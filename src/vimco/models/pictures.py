@@ -33,7 +33,7 @@ def samples_and_reconstructions(
 ) -> dict[str, np.ndarray]:
     """Return rows of images by their titles, each (columns, D): data, reconstructions, then draws from the model."""
     keys = jax.random.split(key, rows + 2)
-    batch = _random_choice(keys[0], examples, columns)
+    batch = random_choice(keys[0], examples, columns)
     pictures = {
         "data": np.asarray(batch.observation),
         "reconstructions": np.asarray(reconstructed(model, keys[1], batch)),
@@ -49,7 +49,7 @@ def completions(
     """Return the rows of supplement E: the original images, then the same top halves, each with the bottom half's
     probabilities given one draw from the prior."""
     keys = jax.random.split(key, rows + 1)
-    batch = _random_choice(keys[0], examples, columns)
+    batch = random_choice(keys[0], examples, columns)
     context = np.asarray(batch.context)
     pictures = {"originals": np.concatenate([context, np.asarray(batch.observation)], axis=1)}
     for number, key_of_row in enumerate(keys[1:], start=1):
@@ -58,7 +58,7 @@ def completions(
     return pictures
 
 
-def _random_choice(key: PRNGKeyArray, examples: Examples, number: int) -> Batch:
+def random_choice(key: PRNGKeyArray, examples: Examples, number: int) -> Batch:
     """Return a seeded random choice of examples: the first images of a sorted data set would be all alike."""
     rows = jax.random.choice(key, len(examples), (number,), replace=number > len(examples))
     return examples.batch(rows, jnp.result_type(float))

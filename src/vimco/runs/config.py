@@ -24,11 +24,12 @@ class RunConfig:
     """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
 
     task: str = "generative"
-    """What to model: `generative`, whole images; `structured`, the bottom half of an image given its top half."""
+    """What to model: `generative`, whole images; `structured`, the bottom half of an image given its top half;
+    `gaussian`, whole images by Gaussian latents; `attention`, labels by a few glimpses."""
     task_options: tuple[str, ...] = ()
     """Options of the task, each as name=value, where it has some."""
     proposal: Literal["learned", "prior"] = "learned"
-    """The source of samples: a learned Q(h|x), or (structured task only) the model's prior."""
+    """The source of samples: a learned Q(h|x), or (structured and attention tasks) the model's prior."""
     layers: tuple[int, ...] = (200, 200, 200)
     """Widths of the latent layers, from the deepest to the one next to the observation."""
     symmetric: bool = False

@@ -15,9 +15,11 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from vimco.data import Dataset
+from vimco.data.dataset import NUM_LABELS
 from vimco.errors import UsageError
 from vimco.estimators import Estimator, named_estimator
 from vimco.models import MODELS
+from vimco.models.scenes import Canvas
 from vimco.runs.config import ARCHITECTURE, MAX_SEED, RunConfig
 from vimco.samples import Examples, Keys, Model
 from vimco.training.devices import replicated
@@ -38,6 +40,7 @@ class Purpose(enum.IntEnum):
     EVALUATION = 5
     PICTURES = 6
     AUXILIARY = 7
+    SCENES = 8
 
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
@@ -61,13 +64,32 @@ class Experiment:
                 f"--batch-size {self.config.batch_size} is more than the {len(self.dataset.train)} training examples "
                 f"of {self.dataset.name}: choose a smaller one."
             )
+        task, data = self.config.task, self.config.data
+        if MODELS[task].of_scenes and self.dataset.scenes is None:
+            raise UsageError(
+                f"--task {task} predicts labels, and --data {data} has none: use translated-mnist or cluttered-mnist."
+            )
+        if self.dataset.scenes is not None and not MODELS[task].of_scenes:
+            tasks = " or ".join(name for name, family in MODELS.items() if family.of_scenes)
+            raise UsageError(
+                f"--data {data} has labels, and images at random places: it is for --task {tasks}, not for --task "
+                f"{task}. Use --data mnist."
+            )
         self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
 
     def examples(self, split: Split) -> Examples:
         """Return a split on the devices, as the task divides it into observation and context."""
-        divided = MODELS[self.config.task].divide(self.dataset.splits[split], self.dataset.image_shape)
-        context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
-        return replicated(Examples(observation, context), self.mesh)
+        images, scenes = self.dataset.splits[split], self.dataset.scenes
+        if scenes is None:
+            divided = MODELS[self.config.task].divide(images, self.dataset.image_shape)
+            context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
+            return replicated(Examples(observation, context), self.mesh)
+        number = list(self.dataset.splits).index(split)
+        # Scenes of training depend on the run's seed; those of evaluation are the same for all runs.
+        key = jax.random.fold_in(key_for(Purpose.SCENES, self.config.seed if split == "train" else 0), number)
+        canvas = Canvas(key, self.dataset.image_shape, scenes.image_shape, scenes.pieces, scenes.piece_size)
+        labels = np.eye(NUM_LABELS, dtype=np.uint8)[scenes.labels[number]]
+        return replicated(Examples(jnp.asarray(labels), jnp.asarray(images), canvas), self.mesh)
 
     @property
     def trainer(self) -> Trainer:

@@ -27,7 +27,7 @@ from vimco.runs.store import Lock, filled, read_arrays, write_tree
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
 from vimco.training.devices import mesh_of, replicated
-from vimco.training.evaluation import evaluate
+from vimco.training.evaluation import Evaluation, evaluate
 from vimco.training.loop import advance
 
 SECONDS_PER_CALL = 1.0  # the host handles metrics, signals and the clock between two compiled calls
@@ -294,25 +294,30 @@ class _Session:
             self._log(validation)
 
     def _validate(self) -> dict[str, Any]:
-        """Return the validation bound with the training K, of the parameters and of their average.
+        """Return the validation bound with the training K, of the parameters and of their average, and with labels the
+        error and log-loss of the former.
 
         Write the model and the average wherever they are the best so far.
         """
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
         K = self.run.config.num_samples
 
-        def bound(model: Any) -> float:
+        def evaluated(model: Any) -> Evaluation:
             evaluation = evaluate(model, self.validation, key, K, self._stop_if_signalled, self.trainer.mesh)
             if not math.isfinite(evaluation.mean_bound):
                 raise self._not_finite(self.update, "the validation bound")
-            return evaluation.mean_bound
+            return evaluation
 
         model, progress = self.state.model, self.progress
-        line = {"validation_bound": bound(model)}
+        evaluation = evaluated(model)
+        line = {"validation_bound": evaluation.mean_bound}
+        if evaluation.prediction is not None:
+            line["validation_error"] = evaluation.prediction.error
+            line["validation_log_loss"] = evaluation.prediction.log_loss
         progress.best = self._better("best", model, line["validation_bound"], progress.best)
         if self.state.average is not None:
             averaged = eqx.combine(self.state.average, partition(model)[1])
-            line["average_validation_bound"] = bound(averaged)
+            line["average_validation_bound"] = evaluated(averaged).mean_bound
             progress.best_average = self._better(
                 "best-average", averaged, line["average_validation_bound"], progress.best_average
             )

@@ -47,6 +47,7 @@ class Study:
     show: Callable[["Study", Sequence[Run]], list[Block]]
     evaluation_samples: int | None = None
     claims: tuple[Claim, ...] = ()
+    data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
 
     @property
@@ -70,16 +71,17 @@ class Study:
         self,
         *,
         updates: int,
-        data: str = PAPER.data,
+        data: str | None = None,
         rates: Sequence[float] = (),
         seeds: Sequence[int] = (0,),
         averaging: float | None = None,
         only: Sequence[str] = (),
     ) -> list[RunConfig]:
-        """Return its runs, each once, with this budget and these seeds; `rates` replace the paper's.
+        """Return its runs, each once, with this budget and these seeds; `rates` and `data` replace its own.
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
+        data = data or self.data
         if data not in names() and not Path(data).expanduser().is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
         shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}

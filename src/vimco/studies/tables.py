@@ -97,3 +97,8 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
         replace(entry, is_best=lowest is not None and value == lowest)
         for entry, value in zip(entries, values, strict=True)
     ]
+
+
+def time_in_words(seconds: float) -> str:
+    """Seconds, or minutes where there are ten or more."""
+    return f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 60:.0f} minutes"

@@ -24,7 +24,16 @@ from vimco.training.devices import on_every_device, replicated
 
 BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so memory does not grow with K
 ACTIVE = 0.01
+PATHS = 20  # samples whose mean predicts a label
 ROWS = 2_400  # samples times examples at a time: few enough to fit into a processor's caches
+
+
+class Prediction(NamedTuple):
+    """How well a model predicts labels by latents from its own prior, which does not see them."""
+
+    error: float  # share of examples whose most probable label, by the mean over 20 samples, is wrong
+    error_of_one: float  # the same by one sample
+    log_loss: float  # −log of the mean probability of the right label: the bound with 20 samples of the prior, in nats
 
 
 class Evaluation(NamedTuple):
@@ -36,6 +45,7 @@ class Evaluation(NamedTuple):
     effective_sample_size: np.ndarray  # (N,)
     update: int | None = None  # after which the parameters were kept, where they come from a run directory
     active_units: tuple[int, ...] | None = None  # of each layer, deepest first, where latents are continuous
+    prediction: Prediction | None = None  # where labels are observed
 
     @property
     def mean_bound(self) -> float:
@@ -72,7 +82,8 @@ class Evaluation(NamedTuple):
         }
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         active = {} if self.active_units is None else {"active_units": list(self.active_units)}
-        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite, **active}
+        prediction = {} if self.prediction is None else self.prediction._asdict()
+        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite, **active, **prediction}
 
 
 class Comparison(NamedTuple):
@@ -132,7 +143,27 @@ def evaluate(
     bound, variance, effective = (
         np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
     )
-    return Evaluation(num_samples, bound, variance, effective, active_units=active_units(model, examples, key))
+    return Evaluation(
+        num_samples,
+        bound,
+        variance,
+        effective,
+        active_units=active_units(model, examples, key),
+        prediction=prediction(model, examples, key),
+    )
+
+
+def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Prediction | None:
+    """Return how well labels are predicted; None for models that do not offer `label_log_probabilities`."""
+    if not hasattr(model, "label_log_probabilities"):
+        return None
+    size = min(len(examples), ROWS // PATHS)
+    parts = []
+    for number, start in enumerate(range(0, len(examples), size)):
+        rows = jnp.arange(start, start + size) % len(examples)  # the first examples fill up the last slice
+        parts.append(_label_losses(model, examples, rows, jax.random.fold_in(key, number)))
+    columns = (np.concatenate(list(map(np.asarray, column)))[: len(examples)] for column in zip(*parts, strict=True))
+    return Prediction(*(float(np.mean(column, dtype=np.float64)) for column in columns))
 
 
 def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[int, ...] | None:
@@ -217,6 +248,19 @@ def _statistics_of_slices(
         return tuple(jax.lax.all_gather(column, AXIS, tiled=True) for column in own)
 
     return on_every_device(of_own, mesh, model, examples, rows, keys)
+
+
+@eqx.filter_jit
+def _label_losses(
+    model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
+) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+    """Return whether the mean of all paths is wrong, the share of paths that are, and the log-loss of the mean."""
+    batch = examples.batch(rows, jnp.result_type(float))
+    each = model.label_log_probabilities(key, batch, PATHS)
+    mean = jax.nn.logsumexp(each, axis=0) - jnp.log(PATHS)
+    label = jnp.argmax(batch.observation, axis=-1)
+    wrong, wrong_each = ((jnp.argmax(a, axis=-1) != label).astype(mean.dtype) for a in (mean, each))
+    return wrong, jnp.mean(wrong_each, axis=0), -jnp.sum(mean * batch.observation, axis=-1)
 
 
 @eqx.filter_jit

@@ -234,7 +234,7 @@ def _estimate(
     part: Part | None = None,
 ) -> Estimate:
     """Return the estimate from samples of these rows, drawn with the keys of this update's number."""
-    batch = examples.batch(rows, jnp.result_type(float), part)
+    batch = examples.batch(rows, jnp.result_type(float), part, number)
     keys = jax.tree.map(lambda key: fold_in(key, number), trainer.keys)
     if part is not None and not getattr(model, "heeds_parts", False):
         keys = jax.tree.map(lambda key: fold_in(key, part.index), keys)

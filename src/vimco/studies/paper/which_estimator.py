@@ -11,6 +11,7 @@ from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, sho
 from vimco.studies.paper.protocol import at_every_rate
 from vimco.studies.results import chosen
 from vimco.studies.study import Study, register_study
+from vimco.studies.tables import time_in_words
 
 # Title: the estimator and its options. The last three do not take the prior as proposal, or are not meant for it.
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -91,8 +92,7 @@ def _table(model: str, best: dict[str, Run]) -> Table:
                 Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
             )
         )
-    time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 60:.0f} minutes"
-    headings = (model, f"after {short_count(common)} updates", f"after {time}", "ms an update")
+    headings = (model, f"after {short_count(common)} updates", f"after {time_in_words(seconds)}", "ms an update")
     return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
 
 
