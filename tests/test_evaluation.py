@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from enumeration import sbn_toy
 from scipy.special import logsumexp
 
 from vimco.errors import UsageError
 from vimco.models import generative_sbn
 from vimco.samples import Batch, Examples, ImportanceSamples
+from vimco.signals import jackknife_bound
 from vimco.training.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_comparison
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -96,6 +98,47 @@ def test_slices_make_no_difference(float64, K):
         variance = weights.var(axis=0, ddof=1) / K / weights.mean(axis=0) ** 2
         np.testing.assert_allclose(evaluation.variance, variance, rtol=1e-9, atol=1e-14)
         assert evaluation.monte_carlo_error == pytest.approx(variance.sum() ** 0.5 / N, rel=1e-9)
+
+
+class Weighted(eqx.Module):
+    """Log-weights (K, N) of given samples, which the observation numbers; the keys of blocks are those of K samples."""
+
+    log_weights: jax.Array
+
+    def importance_samples(self, key, batch, num_samples):
+        columns = self.log_weights[:, batch.observation[:, 0].astype(int)]
+        start = 0 if num_samples == len(columns) else jnp.argmax(jnp.all(jax.random.key_data(key) == BLOCK_KEYS, 1))
+        values = jax.lax.dynamic_slice_in_dim(columns, start * BLOCK, num_samples)
+        return ImportanceSamples(values, jnp.zeros_like(values))
+
+
+BLOCK_KEYS = np.stack(
+    [jax.random.key_data(jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 0), i)) for i in range(3)]
+)
+
+
+def test_the_jackknife_in_expectation_by_enumeration(float64):
+    """Every set of K = 3 samples is an example: the mean is that of the definition, and closer to log P(x)."""
+    toy = sbn_toy("generative")
+    log_weights = jnp.asarray(toy.samples(3).log_weights)
+    numbers = Examples(jnp.arange(log_weights.shape[1])[:, None])
+    evaluation = evaluate(Weighted(log_weights), numbers, jax.random.key(3), 3, jackknife=True)
+    np.testing.assert_allclose(evaluation.jackknife, jackknife_bound(log_weights), rtol=0, atol=1e-12)
+    mean = toy.probabilities(3) @ evaluation.jackknife
+    assert abs(mean - toy.log_likelihood) < 0.7 * (toy.log_likelihood - toy.expected_bound(3))
+
+
+def test_the_jackknife_in_blocks(float64):
+    """More samples than a block; one weight that outweighs all, several of −inf, only one that is not, none."""
+    log_weights = np.random.default_rng(1).normal(0, 3, (2 * BLOCK + 20, 5))
+    log_weights[7, 1], log_weights[30:, 2], log_weights[1:, 3], log_weights[:, 4] = 60.0, -np.inf, -np.inf, -np.inf
+    model, examples = Weighted(jnp.asarray(log_weights)), Examples(jnp.arange(5)[:, None])
+    evaluation = evaluate(model, examples, jax.random.key(3), len(log_weights), jackknife=True)
+    np.testing.assert_allclose(evaluation.jackknife, jackknife_bound(log_weights), rtol=0, atol=1e-10)
+    assert np.isneginf(evaluation.jackknife[3:]).all()
+    assert evaluation.to_json()["jackknife_negative_log_likelihood"] is None
+    with pytest.raises(UsageError, match="needs K = 2 or more; got 1"):
+        evaluate(model, examples, jax.random.key(3), 1, jackknife=True)
 
 
 def test_progress_is_told_to_the_end():

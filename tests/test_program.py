@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from enumeration import all_configurations
 from program import (
     EVERYTHING,
     PROGRAM,
@@ -45,7 +46,7 @@ from vimco.errors import UsageError
 from vimco.models.pictures import completions, samples_and_reconstructions
 from vimco.runs import checkpoints, directory, figures, session
 from vimco.runs.config import RunConfig
-from vimco.samples import Examples
+from vimco.samples import Batch, Examples
 from vimco.training.evaluation import Evaluation
 
 REAL_DATA = os.environ.get("VIMCO_DATA")
@@ -487,6 +488,27 @@ def test_evaluate_in_json(program, run):
     record = json.loads(out)
     expected = directory.load(run).evaluate(3, "validation", weights="latest").to_json()
     assert record == {"run": str(run), "split": "validation", "weights": "latest", **expected}
+
+
+def test_evaluate_by_the_jackknife_beside_the_exact_likelihood(program, run):
+    """P(x) is a sum over 2^7 latents: the jackknife of a few samples is closer to it than the bound."""
+    status, out, err = program("evaluate", run, "--num-samples", 4, "--seed", 5, "--jackknife")
+    assert (status, err) == (0, "")
+    loaded = directory.load(run)
+    record = next(e for e in loaded.summary()["evaluations"] if e["seed"] == 5)
+    value = record["jackknife_negative_log_likelihood"]
+    assert f"  by the jackknife {value:.2f} nats: less biased than the bound" in out
+    assert value == loaded.evaluate(4, seed=5, jackknife=True).jackknife_negative_log_likelihood
+
+    def log_likelihood(image):
+        configurations = all_configurations(loaded.model(), loaded.config.layers, Batch(image[None].astype(float)))
+        return jax.nn.logsumexp(configurations.log_joint)
+
+    exact = -float(jnp.mean(jax.lax.map(log_likelihood, jnp.asarray(loaded.dataset().test))))
+    assert abs(value - exact) < record["negative_log_likelihood"] - exact
+    status, _, err = program("evaluate", run, "--num-samples", 1, "--jackknife")
+    assert status == 2
+    assert "needs --num-samples 2 or more" in err
 
 
 def test_a_note_beside_likelihoods_that_cannot_be_compared(program, run):

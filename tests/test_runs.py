@@ -686,10 +686,10 @@ def test_an_evaluation_is_of_the_weights_that_were_read(reference, tmp_path, mon
     run, evaluate = vimco.load(path), directory.evaluate
     update = run.update_of("best")
 
-    def meanwhile(*arguments):
+    def meanwhile(*arguments, **options):
         model, facts = read_arrays(path / "best.safetensors")
         write_tree(path / "best.safetensors", model, {**facts, "update": update + 1})
-        return evaluate(*arguments)
+        return evaluate(*arguments, **options)
 
     monkeypatch.setattr(directory, "evaluate", meanwhile)
     run.record_evaluation(run.evaluate(2), "test", "best", 0)

@@ -43,6 +43,9 @@ class Evaluate:
     """Which parameters: the best by validation, the latest, or the best averaged ones."""
     seed: int = 0
     """The random seed of the samples, the same for all runs."""
+    jackknife: bool = False
+    """Also estimate -log P(x) by the jackknife over the samples: less biased than the bound, and not a bound itself.
+    Doubles the work."""
     json: bool = False
     """Print JSON instead of sentences."""
     per_example: Path | None = None
@@ -56,6 +59,8 @@ class Evaluate:
             raise UsageError("Name one or more run directories to evaluate.")
         if self.num_samples < 1:
             raise UsageError(f"--num-samples must be positive; got {self.num_samples}.")
+        if self.jackknife and self.num_samples < 2:
+            raise UsageError("--jackknife leaves out one sample at a time: it needs --num-samples 2 or more.")
         if self.num_samples > MAX_INTEGER:
             raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.per_example is not None:
@@ -94,6 +99,7 @@ class Evaluate:
                 weights=self.weights,
                 seed=self.seed,
                 progress=progress,
+                jackknife=self.jackknife,
                 devices=self.layout.devices,
             )
 
@@ -115,6 +121,9 @@ def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str
         f"  {split} split, all {len(evaluation.bound):,} examples, K = {evaluation.num_samples}, {weights} weights; "
         f"effective sample size {evaluation.mean_effective_sample_size:.1f} of {evaluation.num_samples}"
     )
+    if evaluation.jackknife is not None:
+        value = evaluation.jackknife_negative_log_likelihood
+        out.print(f"  by the jackknife {value:.2f} nats: less biased than the bound, and not a bound itself")
     if evaluation.active_units is not None:
         out.print(f"  active units, deepest layer first: {' + '.join(map(str, evaluation.active_units))}")
     if evaluation.prediction is not None:

@@ -227,13 +227,15 @@ class Run:
         seed: int = 0,
         progress: Any = None,
         devices: int = 1,
+        jackknife: bool = False,
     ) -> Evaluation:
         """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with."""
         mesh = mesh_of(devices)
         model, update = self.model_and_update(weights)
         with precision(self.config):
             examples = Experiment(self.config, self.dataset(), mesh).examples(split)
-            evaluation = evaluate(model, examples, key_for(Purpose.EVALUATION, seed), num_samples, progress, mesh)
+            key = key_for(Purpose.EVALUATION, seed)
+            evaluation = evaluate(model, examples, key, num_samples, progress, mesh, jackknife=jackknife)
             return evaluation._replace(update=update)
 
     def record_outcome(self, outcome: dict[str, Any]) -> None:

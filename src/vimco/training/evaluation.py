@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.samples import AXIS, Batch, Examples, ImportanceSamples, Model, Part
@@ -44,6 +44,7 @@ class Evaluation(NamedTuple):
     variance: np.ndarray  # (N,), of L̂ over draws of the samples; NaN at K = 1, where it is unknown
     effective_sample_size: np.ndarray  # (N,)
     update: int | None = None  # after which the parameters were kept, where they come from a run directory
+    jackknife: np.ndarray | None = None  # (N,), `vimco.jackknife_bound` of the same samples, where it was asked for
     active_units: tuple[int, ...] | None = None  # of each layer, deepest first, where latents are continuous
     prediction: Prediction | None = None  # where labels are observed
 
@@ -56,6 +57,11 @@ class Evaluation(NamedTuple):
     def negative_log_likelihood(self) -> float:
         """Minus the mean bound, in nats."""
         return -self.mean_bound
+
+    @property
+    def jackknife_negative_log_likelihood(self) -> float:
+        """Minus the mean of the jackknife, in nats: without the bias of order 1/K, and not a bound. NaN without one."""
+        return math.nan if self.jackknife is None else -float(np.mean(self.jackknife, dtype=np.float64))
 
     @property
     def standard_error(self) -> float:
@@ -80,6 +86,8 @@ class Evaluation(NamedTuple):
             "monte_carlo_error": self.monte_carlo_error,
             "effective_sample_size": self.mean_effective_sample_size,
         }
+        if self.jackknife is not None:
+            values["jackknife_negative_log_likelihood"] = self.jackknife_negative_log_likelihood
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         active = {} if self.active_units is None else {"active_units": list(self.active_units)}
         prediction = {} if self.prediction is None else self.prediction._asdict()
@@ -117,16 +125,21 @@ def evaluate(
     num_samples: int,
     progress: Callable[[int, int], None] | None = None,
     mesh: Mesh | None = None,
+    *,
+    jackknife: bool = False,
 ) -> Evaluation:
     """Return L̂ with K = `num_samples` for every example, in slices of examples and of K: memory does not grow with K.
 
     The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is called with the number of
     examples done, and of all. The devices of a mesh take whole slices of examples; the results are those of one.
+    The jackknife draws the same samples a second time, which doubles the work.
     """
     if num_samples < 1:
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
+    if jackknife and num_samples < 2:
+        raise UsageError(f"The jackknife leaves out one sample at a time: it needs K = 2 or more; got {num_samples}.")
     model, examples = replicated((model, examples), mesh)
-    statistics: Callable[..., tuple[Array, Array, Array]] = functools.partial(_compiled_statistics, mesh, model)
+    statistics: Callable[..., tuple[Array, ...]] = functools.partial(_compiled_statistics, mesh, model)
     if jax.tree_util.all_leaves([model]):
         # The model is not a pytree, so its arrays are compiled in as constants, and may change before the next call.
         statistics = eqx.filter_jit(lambda *arguments: _statistics_of_slices(mesh, model, *arguments))
@@ -136,11 +149,11 @@ def evaluate(
     for number, start in enumerate(range(0, len(examples), size * at_once)):
         rows = jnp.arange(start, start + size * at_once) % len(examples)  # the first examples fill up the last slice
         keys = [jax.random.fold_in(key, number * at_once + i) for i in range(at_once)]
-        parts.append(statistics(examples, rows, keys, num_samples))
+        parts.append(statistics(examples, rows, keys, num_samples, jackknife))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(start + size * at_once, len(examples)), len(examples))
-    bound, variance, effective = (
+    bound, variance, effective, *more = (
         np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
     )
     return Evaluation(
@@ -148,6 +161,7 @@ def evaluate(
         bound,
         variance,
         effective,
+        jackknife=more[0] if more else None,
         active_units=active_units(model, examples, key),
         prediction=prediction(model, examples, key),
     )
@@ -207,27 +221,63 @@ class RunningSums(eqx.Module):
         )
 
 
+class LeaveOneOutSums(eqx.Module):
+    """Σ_j log(1 − w̃_j) over the samples so far, where at most one w̃_j is above a half: that one from the others."""
+
+    logs: Float[Array, "B"]  # Σ log(1 − w̃_j) over w̃_j ≤ 1/2
+    small: Float[Array, "B"]  # Σ w̃_j over the same
+    has_large: Bool[Array, "B"]
+
+    @classmethod
+    def zero(cls, size: int) -> "LeaveOneOutSums":
+        """Return the sums over no samples."""
+        return cls(jnp.zeros(size), jnp.zeros(size), jnp.zeros(size, bool))
+
+    def plus(self, samples: ImportanceSamples, log_sum: Float[Array, "B"]) -> "LeaveOneOutSums":
+        """Return the sums with these samples added; `log_sum` is log Σ_k f_k of all."""
+        shares = jnp.exp(samples.log_weights - log_sum)
+        small = jnp.where(shares <= 0.5, shares, 0.0)
+        return LeaveOneOutSums(
+            self.logs + jnp.sum(jnp.log1p(-small), axis=0),
+            self.small + jnp.sum(small, axis=0),
+            self.has_large | jnp.any(shares > 0.5, axis=0),
+        )
+
+    def correction(self, num_samples: int) -> Float[Array, "B"]:
+        """Return what the jackknife subtracts from L̂: (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K))."""
+        logs = self.logs + jnp.where(self.has_large, jnp.log(self.small), 0.0)
+        return (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
+
+
 def _statistics(
-    model: Model, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray, num_samples: int
-) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+    model: Model, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray, num_samples: int, jackknife: bool
+) -> tuple[Float[Array, "B"], ...]:
     batch: Batch = examples.batch(rows, jnp.result_type(float))
 
-    def add_block(number: Int[Array, ""], sums: RunningSums, size: int = BLOCK) -> RunningSums:
-        return sums.plus(model.importance_samples(jax.random.fold_in(key, number), batch, size))
+    def over_blocks(plus: Callable[[Any, ImportanceSamples], Any], sums: Any) -> Any:
+        """Add all samples to the sums, block by block; the same samples at every call."""
 
-    whole, rest = divmod(num_samples, BLOCK)
-    sums = RunningSums.zero(rows.shape[0])
-    if whole:
-        sums = jax.lax.fori_loop(0, whole, add_block, sums)
-    if rest:
-        sums = add_block(jnp.asarray(whole), sums, rest)
+        def add_block(number: Int[Array, ""], sums: Any, size: int = BLOCK) -> Any:
+            return plus(sums, model.importance_samples(jax.random.fold_in(key, number), batch, size))
+
+        whole, rest = divmod(num_samples, BLOCK)
+        if whole:
+            sums = jax.lax.fori_loop(0, whole, add_block, sums)
+        return add_block(jnp.asarray(whole), sums, rest) if rest else sums
+
+    sums = over_blocks(RunningSums.plus, RunningSums.zero(rows.shape[0]))
     bound = sums.log_scale + jnp.log(sums.weights) - jnp.log(num_samples)
     effective = jnp.where(sums.squares > 0, sums.weights**2 / sums.squares, 0.0)
     # The delta method: Var log f̄ ≈ Var f̄ / f̄², with the sample variance s² / K of the mean f̄, and
     # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
     relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
     variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
-    return jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective
+    statistics = (jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective)
+    if not jackknife:
+        return statistics
+    log_sum = jnp.where(sums.weights > 0, sums.log_scale + jnp.log(sums.weights), 0.0)
+    left_out = over_blocks(lambda sums, samples: sums.plus(samples, log_sum), LeaveOneOutSums.zero(rows.shape[0]))
+    return *statistics, jnp.where(left_out.small > 0, bound - left_out.correction(num_samples), -jnp.inf)
 
 
 def _statistics_of_slices(
@@ -237,14 +287,15 @@ def _statistics_of_slices(
     rows: Int[Array, "N"],
     keys: list[PRNGKeyArray],
     num_samples: int,
-) -> tuple[Float[Array, "N"], Float[Array, "N"], Float[Array, "N"]]:
+    jackknife: bool,
+) -> tuple[Float[Array, "N"], ...]:
     """Return the statistics of one slice of examples for each key, on as many devices."""
     if mesh is None:
-        return _statistics(model, examples, rows, keys[0], num_samples)
+        return _statistics(model, examples, rows, keys[0], num_samples, jackknife)
 
     def of_own(part: Part, model: Model, examples: Examples, rows: Array, keys: list) -> tuple[Array, ...]:
         own_rows, own_key = rows.reshape(part.count, -1)[part.index], jnp.stack(keys)[part.index]
-        own = _statistics(model, examples, own_rows, own_key, num_samples)
+        own = _statistics(model, examples, own_rows, own_key, num_samples, jackknife)
         return tuple(jax.lax.all_gather(column, AXIS, tiled=True) for column in own)
 
     return on_every_device(of_own, mesh, model, examples, rows, keys)
