@@ -457,7 +457,7 @@ def test_two_that_start_at_once(tmp_path, monkeypatch):
         path.mkdir()
         (path / "config.json").write_text("{}")
 
-    monkeypatch.setattr(session, "_rehearse", quicker)
+    monkeypatch.setattr(session, "_trace_one_update", quicker)
     with pytest.raises(UsageError, match="holds another run"):
         session.train(SMALL, path)
 
@@ -788,7 +788,7 @@ def test_a_run_that_ends_twice_gains_nothing(reference, tmp_path):
 def test_a_second_signal_acts_at_once():
     """For both signals; afterwards the handlers are restored."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with interrupts.collected_signals() as received:
+    with interrupts.collect_signals() as received:
         signal.raise_signal(signal.SIGTERM)
         assert received == [signal.SIGTERM]
         time.sleep(2 * interrupts.TOGETHER_SECONDS)
@@ -798,15 +798,15 @@ def test_a_second_signal_acts_at_once():
 
 
 def test_signals_at_one_moment_are_one_request():
-    with interrupts.collected_signals() as received:
+    with interrupts.collect_signals() as received:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             signal.raise_signal(name)
         assert received == [signal.SIGINT]
 
 
 ENDING = """
-from vimco.runs.interrupts import collected_signals
-with collected_signals() as received, received.ending_at_once():
+from vimco.runs.interrupts import collect_signals
+with collect_signals() as received, received.end_at_once_on_sigterm():
     print("compiling", flush=True)
     sum(range(10**11))  # in C, as a compiler: no Python handler runs before it ends
 """
@@ -823,7 +823,7 @@ def test_sigterm_ends_a_process_that_compiles_and_has_nothing_to_save():
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with interrupts.collected_signals() as received:
+        with interrupts.collect_signals() as received:
             signal.raise_signal(signal.SIGTERM)
         assert received == []
     finally:

@@ -125,7 +125,7 @@ def test_metrics_are_averages_over_updates(float64, history):
         "effective_sample_size": np.mean([e.effective_sample_size for e in estimates]),
         "gradient_norm": optax.tree.norm(defined_here[0][0]),
     }
-    metrics = history[-1].totals.means()
+    metrics = history[-1].totals.averages()
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-9, err_msg=name)
@@ -212,7 +212,7 @@ def test_training_learns():
     for epoch in range(12):
         state = eqx.tree_at(lambda s: s.totals, state, type(state.totals).zero())
         state = trainer.advanced(state, examples, trainer.epoch_order(examples, epoch), 25)
-        bounds.append(state.totals.means()["train_bound"])
+        bounds.append(state.totals.averages()["train_bound"])
     assert bounds[0] < -36
     assert bounds[-1] > -30
 
@@ -245,7 +245,7 @@ def test_the_bound_is_logged_beside_another_objective(name, options):
     trainer, examples = this.trainer, this.examples("train")
     order = trainer.epoch_order(examples, 0)
     state = trainer.advanced(this.initial_state(), examples, order, 1)
-    first = state.totals.means()
+    first = state.totals.averages()
     batch = examples.batch(order[: trainer.batch_size], jnp.result_type(float))
     keys = jax.tree.map(lambda key: fold_in(key, jnp.int32(1)), trainer.keys)
     samples = eqx.filter_jit(samples_for)(this.model(), (), keys, batch, trainer.num_samples)
@@ -256,7 +256,7 @@ def test_the_bound_is_logged_beside_another_objective(name, options):
         return
     state = eqx.tree_at(lambda s: s.estimator.count, state, jnp.int32(100))
     state = eqx.tree_at(lambda s: s.totals, state, jax.tree.map(jnp.zeros_like, state.totals))
-    last = trainer.advanced(state, examples, order, 1).totals.means()
+    last = trainer.advanced(state, examples, order, 1).totals.averages()
     assert last["train_objective"] == pytest.approx(last["train_bound"], rel=1e-6)
 
 

@@ -114,7 +114,7 @@ def _flush_directory(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]:
+def open_regular(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]:
     """Open a regular file of at most `limit` bytes for reading.
 
     Anything else is an OSError: a pipe or a device that would block or never end, a larger file, and with
@@ -129,8 +129,8 @@ def opened(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]
 
 
 def read_file(path: Path, limit: int, *, follow: bool = True) -> bytes:
-    """Return the content of a file that `opened` accepts."""
-    with opened(path, limit, follow=follow) as file:
+    """Return the content of a file that `open_regular` accepts."""
+    with open_regular(path, limit, follow=follow) as file:
         content = file.read(limit + 1)  # a file may grow after the check, and files in /proc report no size
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))

@@ -8,7 +8,7 @@ import numpy as np
 from vimco.data.dataset import Dataset
 from vimco.data.randomness import bernoulli, shuffled_indices
 from vimco.errors import UsageError
-from vimco.files import opened
+from vimco.files import open_regular
 
 SUFFIXES = (".npy", ".npz")
 SPLIT_NAMES = {"train": ("train",), "validation": ("validation", "valid", "val"), "test": ("test",)}
@@ -45,7 +45,7 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
         )
     else:
         bits = np.random.PCG64(binarize)
-        white = _white(flat)
+        white = _white_levels(flat)
         pixels = {split: bernoulli(bits, images, white[split]) for split, images in flat.items()}
     if len(pixels) == 1:
         pixels = _shuffled_splits(path, pixels["images"])
@@ -57,7 +57,7 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the array of a `.npy` file, or the only array or the splits of an archive; others are not expanded."""
     try:
-        with opened(path, LARGEST_FILE) as file:
+        with open_regular(path, LARGEST_FILE) as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"images": loaded}
@@ -118,7 +118,7 @@ def _check_values(path: Path, split: str, images: np.ndarray) -> None:
         raise UsageError(f"The array {split} of {path} holds values from {low} to {high}. {advice}")
 
 
-def _white(arrays: dict[str, np.ndarray]) -> dict[str, int]:
+def _white_levels(arrays: dict[str, np.ndarray]) -> dict[str, int]:
     """Return the value of white in each split: 255 for integers if any exceeds 1, otherwise 1."""
     integer = {split: images.dtype.kind in "ui" for split, images in arrays.items()}
     beyond_one = any(integer[split] and images.max() > 1 for split, images in arrays.items())

@@ -46,17 +46,17 @@ def load_published(published: PublishedSet, folder: Path | None, progress: Progr
     """Return the set, from the folder if one is given, else from the cache, which is filled if necessary."""
     if folder is not None:
         return read_published(published, folder)
-    return _cached(published) or _fetched(published, None, progress)
+    return _read_cache(published) or _fetch(published, None, progress)
 
 
 def fetch_published(published: PublishedSet, folder: Path | None, progress: Progress | None = None) -> Path:
     """Fill the cache with the set; a given folder is read in any case."""
-    if folder is not None or _cached(published) is None:
-        _fetched(published, folder, progress)
+    if folder is not None or _read_cache(published) is None:
+        _fetch(published, folder, progress)
     return cached_file(published)
 
 
-def _cached(published: PublishedSet) -> Dataset | None:
+def _read_cache(published: PublishedSet) -> Dataset | None:
     path = cached_file(published)
     if not path.exists():
         return None
@@ -67,7 +67,7 @@ def _cached(published: PublishedSet) -> Dataset | None:
         return None
 
 
-def _fetched(published: PublishedSet, folder: Path | None, progress: Progress | None) -> Dataset:
+def _fetch(published: PublishedSet, folder: Path | None, progress: Progress | None) -> Dataset:
     path = cached_file(published)
     source = folder or data_folder(published)
     try:

@@ -72,27 +72,27 @@ class LayerBaselines(eqx.Module):
         """
         residual = signals
         if self.network is not None:
-            prediction = jnp.moveaxis(self.network(batch), -1, 0) if self._is_grown else self.network(batch)[None]
+            prediction = jnp.moveaxis(self.network(batch), -1, 0) if self._has_layers else self.network(batch)[None]
             residual = signals - prediction[:, None]
         mean, variance = (jnp.reshape(m, (-1, 1, 1)) for m in (self.moments.mean, self.moments.variance))
         scale = jnp.maximum(1.0, jnp.sqrt(variance)) if self.normalised else jnp.ones_like(variance)
         return residual - mean, residual, scale
 
-    def lesson(self, centred: Float[Array, "n K B"]) -> Float[Array, "B"] | float:
+    def network_objective(self, centred: Float[Array, "n K B"]) -> Float[Array, "B"] | float:
         """Return the objective of the network: minus the squared residuals."""
         return 0.0 if self.network is None else -jnp.sum(jnp.mean(centred**2, axis=1), axis=0)
 
     def updated(self, residual: Float[Array, "n K B"]) -> "LayerBaselines":
         """Return the baselines with their moments updated by these residuals."""
-        grown = self if self._is_grown else self._grown(residual.shape[0])
+        grown = self if self._has_layers else self._with_layers(residual.shape[0])
         moments = eqx.filter_vmap(lambda moments, values: moments.updated(values))(grown.moments, residual)
         return eqx.tree_at(lambda b: b.moments, grown, moments)
 
     @property
-    def _is_grown(self) -> bool:
+    def _has_layers(self) -> bool:
         return self.moments.mean.ndim == 1
 
-    def _grown(self, n: int) -> "LayerBaselines":
+    def _with_layers(self, n: int) -> "LayerBaselines":
         """Return the baselines with an entry for each of n layers, all with the present values."""
         moments = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], n, axis=0), self.moments)
         grown = eqx.tree_at(lambda b: b.moments, self, moments)

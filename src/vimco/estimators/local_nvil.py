@@ -42,7 +42,9 @@ class LocalNVIL(Estimator):
             )
         layers = layers_of(samples)
         signals, residual, scale = self.baselines(local_log_weights(layers), batch)
-        surrogate = scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.lesson(signals)
+        surrogate = (
+            scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.network_objective(signals)
+        )
         return layered_estimate(surrogate, samples, signals, residual)
 
     def updated(self, estimate: Estimate) -> "LocalNVIL":

@@ -85,7 +85,7 @@ class MuProp(Estimator):
             )
         )
         surrogate = surrogate + (weight_term(log_weights, samples) if weight == 1.0 else model_term(samples))
-        return layered_estimate(surrogate + self.baselines.lesson(centred), samples, centred, residual)
+        return layered_estimate(surrogate + self.baselines.network_objective(centred), samples, centred, residual)
 
     def updated(self, estimate: Estimate) -> "MuProp":
         """Return the estimator with its baselines updated by this estimate."""

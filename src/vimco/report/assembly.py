@@ -87,13 +87,13 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
         rest.append(Section("claims", f"The paper's claims, one by one{suffix}", _claims(on_it)))
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
-    if others := [run for run in runs if not _belongs(run)]:
-        rest.append(Section("other-runs", "Other runs", _others(others)))
+    if others := [run for run in runs if not _belongs_to_study(run)]:
+        rest.append(Section("other-runs", "Other runs", _other_runs(others)))
     rest.append(Section("runs", "Every run, and the commands that repeat it", _runs(runs, problems)))
     notes = dict.fromkeys(note for run in runs if (note := run.summary().get("note", "")))
     introduction = (INTRODUCTION, f"Data: {', '.join(names)}.", *notes)
     title = "Variational inference for Monte Carlo objectives: results"
-    return Document(title, introduction, _distinct([*front, *rest]))
+    return Document(title, introduction, _with_distinct_names([*front, *rest]))
 
 
 def record(run: Run) -> dict[str, object]:
@@ -116,7 +116,7 @@ def _paragraphs(file: Path) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
-def _belongs(run: Run) -> bool:
+def _belongs_to_study(run: Run) -> bool:
     cell = Cell.of(run.config)
     return not variations(run.config) and any(cell in study.cells for study in STUDIES.values())
 
@@ -132,7 +132,7 @@ def _claims(runs: Sequence[Run]) -> tuple[Block, ...]:
     return Table(caption, headings, tuple(rows), prose=frozenset({0, 2})), Text(OF_CLAIMS)
 
 
-def _others(runs: Sequence[Run]) -> tuple[Block, ...]:
+def _other_runs(runs: Sequence[Run]) -> tuple[Block, ...]:
     """Return a section with the validation bounds of runs that belong to no study, a curve each."""
     text = Text("These belong to none of the studies above.")
     styles = product(("-", "--", ":", "-."), COLOURS)
@@ -201,7 +201,7 @@ def _commands(run: Run) -> Commands:
     return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
 
 
-def _distinct(sections: Sequence[Section]) -> tuple[Section, ...]:
+def _with_distinct_names(sections: Sequence[Section]) -> tuple[Section, ...]:
     """Return the sections with distinct anchors and picture files, where several data sets share a study."""
     seen: dict[str, int] = {}
     distinct = []

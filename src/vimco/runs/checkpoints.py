@@ -103,7 +103,7 @@ def latest_update(path: Path) -> int:
     return 0
 
 
-def go_back_to_previous(path: Path) -> None:
+def restore_previous_checkpoint(path: Path) -> None:
     """Replace a damaged latest checkpoint by the previous one, so that the damaged one is not kept as previous."""
     rename_file(path / PREVIOUS, path / CHECKPOINT)
 

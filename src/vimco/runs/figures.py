@@ -60,7 +60,7 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         _line(bound, metrics, "average_validation_bound", "validation, averaged parameters", COLOURS[1], marker=".")
         _line(signal, metrics, "signal_rms", None, COLOURS[0])
         _line(effective, metrics, "effective_sample_size", None, COLOURS[0])
-        _show_the_end(bound, metrics)
+        _hide_first_steps(bound, metrics)
         bound.set_ylabel("bound (nats)")
         signal.set_ylabel("learning signal (RMS)")
         effective.set_ylabel("effective sample size")
@@ -136,7 +136,7 @@ def _line(
         axes.plot(*zip(*points, strict=True), label=label, color=colour, marker=marker, markersize=4)
 
 
-def _show_the_end(axes: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
+def _hide_first_steps(axes: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
     """Hide the steep first steps, so that the later differences are visible."""
     names = ("train_bound", "validation_bound", "average_validation_bound")
     values = [line[name] for line in metrics for name in names if line.get(name) is not None]

@@ -40,7 +40,7 @@ class Signals(list[int]):
             signal.raise_signal(number)
 
     @contextlib.contextmanager
-    def ending_at_once(self) -> Iterator[None]:
+    def end_at_once_on_sigterm(self) -> Iterator[None]:
         """Let SIGTERM end the process at once, even during compilation. Use it while there is nothing to save.
 
         A Python handler would wait for the compiler. A program with a handler of its own keeps it.
@@ -56,7 +56,7 @@ class Signals(list[int]):
 
 
 @contextlib.contextmanager
-def collected_signals() -> Iterator[Signals]:
+def collect_signals() -> Iterator[Signals]:
     """Collect the first SIGINT or SIGTERM; the next one acts at once, as usual."""
     signals = Signals()
     try:

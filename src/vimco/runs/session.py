@@ -20,7 +20,7 @@ from vimco.runs.checkpoints import Checkpoint, Progress
 from vimco.runs.config import BUDGET, RunConfig
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
-from vimco.runs.interrupts import Signals, collected_signals
+from vimco.runs.interrupts import Signals, collect_signals
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
 from vimco.runs.store import Lock, filled, read_arrays, write_tree
@@ -55,7 +55,7 @@ def train(
     with precision(config):
         dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
         experiment = Experiment(config, dataset, mesh)
-        _rehearse(experiment)
+        _trace_one_update(experiment)
         observers = [observer, *_own_observers(config)]
         model = _starting_model(experiment)
         directory.make_directory(path)
@@ -181,7 +181,7 @@ class _Session:
         """Restore the files of the directory to the state of the checkpoint, or of a new run."""
         if checkpoint is not None and checkpoint.fallback is not None:
             self.observers[0].warned(checkpoint.fallback)
-            checkpoints.go_back_to_previous(self.run.path)
+            checkpoints.restore_previous_checkpoint(self.run.path)
         remove_unfinished_files(self.run.path)
         path = self.run.path / directory.METRICS
         _, damaged = store.metrics_and_damage(path)
@@ -200,7 +200,7 @@ class _Session:
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
         try:
-            with collected_signals() as self.signals:
+            with collect_signals() as self.signals:
                 if not checkpoints.has_checkpoint(self.run.path):
                     self._save()
                 for observer in self.observers:
@@ -222,7 +222,7 @@ class _Session:
             start = time.monotonic()
             num_updates = min(num_updates, self._updates_to_next_stop())
             if is_first:
-                with self.signals.ending_at_once():  # the first call compiles, and nothing is unsaved
+                with self.signals.end_at_once_on_sigterm():  # the first call compiles, and nothing is unsaved
                     self._advance(num_updates)
             else:
                 self._advance(num_updates)
@@ -288,7 +288,7 @@ class _Session:
             self._log(self._validate())
         else:
             self._save()  # nothing may be unsaved during compilation
-            with self.signals.ending_at_once():
+            with self.signals.end_at_once_on_sigterm():
                 validation = self._validate()
             self.has_compiled_validation = True
             self._log(validation)
@@ -314,16 +314,16 @@ class _Session:
         if evaluation.prediction is not None:
             line["validation_error"] = evaluation.prediction.error
             line["validation_log_loss"] = evaluation.prediction.log_loss
-        progress.best = self._better("best", model, line["validation_bound"], progress.best)
+        progress.best = self._keep_if_best("best", model, line["validation_bound"], progress.best)
         if self.state.average is not None:
             averaged = eqx.combine(self.state.average, partition(model)[1])
             line["average_validation_bound"] = evaluated(averaged).mean_bound
-            progress.best_average = self._better(
+            progress.best_average = self._keep_if_best(
                 "best-average", averaged, line["average_validation_bound"], progress.best_average
             )
         return line
 
-    def _better(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
+    def _keep_if_best(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
         """Return update and bound of the best model so far; write this model if it is the best."""
         if best is not None and bound <= best["validation_bound"]:
             return best
@@ -337,7 +337,7 @@ class _Session:
         line = {
             "update": self.update,
             "epoch": round(self.update / self.updates_per_epoch, 4),
-            **self.state.totals.means(),
+            **self.state.totals.averages(),
             **validation,
             "updates_per_second": round((self.update - update) / max(self.progress.seconds - seconds, 1e-9), 2),
             "seconds": round(self.progress.seconds, 3),
@@ -373,7 +373,7 @@ class _Session:
             observer.finished(self.run, self.experiment, model)
 
 
-def _rehearse(experiment: Experiment) -> None:
+def _trace_one_update(experiment: Experiment) -> None:
     """Trace one update without running it: an estimator refuses unsuitable samples before anything is written."""
     examples = experiment.examples("train")
 

@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 
 from vimco.errors import UsageError
-from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, append_to_file, opened, read_file, write_file
+from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, append_to_file, open_regular, read_file, write_file
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the facts in a file of `write_tree`, from its first few bytes, without reading its arrays."""
-    with _as_damaged_file_error(path), opened(path, LARGEST_TREE, follow=False) as file:
+    with _as_damaged_file_error(path), open_regular(path, LARGEST_TREE, follow=False) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:
             raise ValueError("its header is too large")

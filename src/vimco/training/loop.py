@@ -59,7 +59,7 @@ class Totals(eqx.Module):
             None if estimate.objective is None else jnp.asarray(self.objective) + jnp.mean(estimate.objective),
         )
 
-    def means(self) -> dict[str, float]:
+    def averages(self) -> dict[str, float]:
         """Return the averages over these updates; for the signal, the root mean square (supplement C)."""
         n = max(int(self.count), 1)
         return {

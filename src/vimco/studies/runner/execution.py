@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vimco.errors import UsageError
-from vimco.runs.interrupts import collected_signals
+from vimco.runs.interrupts import collect_signals
 from vimco.studies.runner.engine import Ending, Engine, Job, Task
 from vimco.studies.runner.tasks import Training, evaluations_due
 
@@ -49,7 +49,7 @@ def execute(tasks: Sequence[Task], engine: Engine, watch: Watch) -> Outcome:
     A task whose process was killed is tried once more at the end, alone: memory may not suffice for several.
     """
     outcome = Outcome()
-    with collected_signals() as received:
+    with collect_signals() as received:
         for task in _execute_once(tasks, engine, watch, received, outcome):
             if not received and _execute_once([task], engine, watch, received, outcome):
                 reason = "its process died, twice: it was killed, or the memory did not suffice"
