@@ -3,13 +3,15 @@
 Eight configurations with a uniform proposal; the numbers below are sums over all 8^K sets of K samples.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from enumeration import Toy, sbn_toy, table_toy
 
-from vimco import NVIL, VIMCO, Estimator, Naive, arithmetic_mean_of_others, left_out
+from vimco import NVIL, VIMCO, Estimator, ImportanceSamples, Naive, ScaledMean, arithmetic_mean_of_others, left_out
 from vimco.estimators import RunningMoments
 
 pytestmark = [
@@ -110,3 +112,38 @@ def test_leaving_out_needs_a_proposal_that_explains_the_data():
     assert good.variance(VIMCO(left_out), 4) < 0.6 * good.variance(VIMCO(), 4)
     prior = sbn_toy("structured-prior")
     assert prior.variance(VIMCO(left_out), 3) > 4 * prior.variance(VIMCO(), 3)
+
+
+def best_scale(toy: Toy, K: int) -> float:
+    """Return the c of least variance in f̂ = c times the arithmetic mean.
+
+    The signal falls by b = log(1 + c/(K − 1)) for all samples alike, so the variance is a parabola in b.
+    """
+    scales = np.array([0.0, 0.5, 1.0])
+    parabola = np.polyfit(np.log1p(scales / (K - 1)), [toy.variance(VIMCO(ScaledMean(c)), K) for c in scales], 2)
+    return (K - 1) * np.expm1(-parabola[1] / (2 * parabola[0]))
+
+
+def test_best_scale_of_the_mean():
+    """To leading order 1 with the prior as proposal, 0 with a learned one.
+
+    With the posterior itself w̃ = 1/K, and the coefficient −log(1 − w̃) − w̃ − b of every score can be made zero.
+    """
+    prior, learned = sbn_toy("structured-prior"), table_toy(LOG_JOINT, [0.2, -0.4, -1.0, 0.9, -0.5, 0.3, -1.2, 0.6])
+    posterior = table_toy(LOG_JOINT, LOG_JOINT)
+    for K in (2, 3, 4):
+        assert best_scale(posterior, K) == pytest.approx((K - 1) * np.expm1(-np.log1p(-1 / K) - 1 / K), rel=1e-9)
+        assert best_scale(prior, K) == pytest.approx(1.0, abs=0.2)
+    assert 0.5 > best_scale(learned, 2) > best_scale(learned, 3) > best_scale(learned, 4) > 0
+    for toy, scales in ((prior, (1.0, 0.5, 0.0)), (learned, (0.0, 0.5, 1.0))):
+        best, middle, worst = (toy.variance(VIMCO(ScaledMean(c)), 3) for c in scales)
+        assert best < middle < worst
+
+
+@pytest.mark.filterwarnings("error:Leaving the sample out")
+@pytest.mark.parametrize("estimate_of_f", [left_out, ScaledMean(0.0)])
+def test_leaving_out_with_the_prior_is_warned_of(estimate_of_f):
+    samples = ImportanceSamples(jnp.array([[-3.0], [-4.0]]), jnp.array([[-1.0], [-1.0]]))
+    VIMCO(estimate_of_f)(samples)
+    with pytest.warns(UserWarning, match=r"f̂ = 0\) suits a learned proposal; with the prior .* the arithmetic mean"):
+        VIMCO(estimate_of_f)(dataclasses.replace(samples, proposal_is_prior=True))
