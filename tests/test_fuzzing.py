@@ -4,7 +4,10 @@ Files start as the program writes them; then bytes are changed, removed or inser
 """
 
 import contextlib
+import io
 import json
+import resource
+import struct
 
 import jaxtyping
 import numpy as np
@@ -12,11 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded import recorded_run
+from scipy.io import savemat
 from test_strangers import CONFIG, within
 
 from vimco import cli
 from vimco.data import load_dataset
 from vimco.data.packed import Identity, read_packed, write_packed
+from vimco.data.published import images_of_amat, images_of_silhouettes
 from vimco.errors import UsageError
 from vimco.report import write_report
 from vimco.runs import checkpoints, directory, store
@@ -81,6 +86,21 @@ def survives(read, *arguments):
     except jaxtyping.TypeCheckError as error:  # the tests check types before the configuration does
         if "RunConfig.__init__" not in str(error):
             raise
+
+
+@contextlib.contextmanager
+def within_memory():
+    """At most 256 MB more than ever before; what is reserved and never written does not count."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # in kilobytes
+
+
+@st.composite
+def header_damaged(draw, content):
+    """Draw a file's content with other bytes at the beginning of its first element, where types and sizes stand."""
+    place = 124 + draw(NUMBERS) % 120
+    return content[:place] + draw(st.binary(min_size=1, max_size=8)) + content[place + 8 :]
 
 
 @pytest.fixture
@@ -205,6 +225,41 @@ def test_packed_images_with_other_bytes(tmp_path, data):
         write_packed(tmp_path / "original", bars)
     (tmp_path / "file").write_bytes(data.draw(damaged((tmp_path / "original").read_bytes())))
     survives(read_packed, tmp_path / "file", identity)
+
+
+@FUZZ
+@given(contents=st.lists(st.just(b"0 1 1 0\n" * 3) | damaged(b"0 1 1 0\n" * 3), min_size=1, max_size=3))
+def test_published_text_with_other_bytes(contents):
+    """Checksums keep such files away from the readers of formats, which withstand them all the same."""
+    with contextlib.suppress(UsageError):
+        assert images_of_amat(contents).max() <= 1
+
+
+def matlab_file(is_compressed):
+    file, images = io.BytesIO(), np.zeros((1, 784), np.uint8)
+    names = ("train_data", "val_data", "test_data")
+    savemat(file, dict.fromkeys(names, images), do_compression=is_compressed)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+@FUZZ
+@given(data=st.data())
+def test_matlab_files_with_other_bytes(is_compressed, data):
+    content = matlab_file(is_compressed)
+    content = data.draw(damaged(content) | header_damaged(content))
+    with within_memory():
+        survives(images_of_silhouettes, [content])
+
+
+@pytest.mark.parametrize("size", [2**31 - 8, 2**32 - 8])
+def test_matlab_files_that_claim_to_be_larger(size):
+    content = bytearray(matlab_file(False))
+    place = content.index(b"train_data") + len(b"train_data") + 6  # of the element with the pixels: type, then size
+    assert content[place : place + 8] == struct.pack("<II", 2, 784)
+    content[place + 4 : place + 8] = struct.pack("<I", size)
+    with within_memory(), pytest.raises(UsageError, match="MATLAB file is damaged"):
+        images_of_silhouettes([bytes(content)])
 
 
 @FUZZ

@@ -66,9 +66,14 @@ def images_of_amat(contents: Iterable[bytes]) -> np.ndarray:
     """
     pixels = []
     for content in contents:
-        line_length = content.index(b"\n") + 1
+        line_length = content.find(b"\n") + 1
+        if line_length == 0 or line_length % 2 or len(content) % line_length:
+            raise UsageError("The .amat text is damaged: its lines are not of one length.")
         text = np.frombuffer(content, np.uint8).reshape(-1, line_length)
         pixels.append(text[:, ::2] - np.uint8(ord("0")))
+        separators = np.frombuffer(b" " * (line_length // 2 - 1) + b"\n", np.uint8)
+        if pixels[-1].max() > 1 or (text[:, 1::2] != separators).any() or len(separators) != pixels[0].shape[1]:
+            raise UsageError("The .amat text is damaged: not all its lines are as many digits 0 and 1, and spaces.")
     return np.concatenate(pixels)
 
 
@@ -77,10 +82,14 @@ def images_of_silhouettes(contents: Iterable[bytes]) -> np.ndarray:
     from scipy.io import loadmat  # slow to import and rarely needed
 
     (content,) = contents
-    splits = loadmat(io.BytesIO(content), variable_names=["train_data", "val_data", "test_data"])
-    columns = np.concatenate([splits["train_data"], splits["val_data"], splits["test_data"]])
-    upright = columns.reshape(-1, 28, 28).swapaxes(1, 2).reshape(-1, 784)
-    return (1 - upright).astype(np.uint8)
+    names = ["train_data", "val_data", "test_data"]
+    try:
+        splits = loadmat(io.BytesIO(content), variable_names=names)
+        columns = np.concatenate([splits[name] for name in names])
+        upright = columns.reshape(-1, 28, 28).swapaxes(1, 2).reshape(-1, 784)
+        return (1 - upright).astype(np.uint8)
+    except Exception as error:  # the library promises no kind of error for a damaged file
+        raise UsageError(f"The MATLAB file is damaged ({type(error).__name__}: {error}).") from error
 
 
 BINARIZED_MNIST = PublishedSet(
