@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from enumeration import Toy, copies, cosine
 from jax.flatten_util import ravel_pytree
+from recorded import recorded_run
 
 import vimco
 from vimco import NVIL, RWS, VIMCO, Batch, ImportanceSampledEM, RunConfig, UsageError, attention_model
@@ -21,6 +23,8 @@ from vimco.models.scenes import Canvas
 from vimco.parameters import partition
 from vimco.runs.experiment import Experiment
 from vimco.signals import arithmetic_mean_of_others
+from vimco.studies import STUDIES
+from vimco.studies.results import collected
 
 PATHS = np.indices((4, 4)).reshape(2, -1).T  # two glimpses at four places
 KINDS = ("prior", "learned")
@@ -351,3 +355,32 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, change
     with pytest.raises(UsageError, match=message):
         vimco.train(dataclasses.replace(SMALL, updates=1, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_study_compares_errors_after_equal_updates_and_equal_time(tmp_path):
+    """Two runs, the second twice as slow: its errors within the first one's time are those of half the updates."""
+    study = STUDIES["attention"]
+    assert {run.data for run in study.adjusted(updates=20)} == {"translated-mnist"}
+    configs = study.adjusted(updates=1000, rates=[1e-3], only=["ram", "prior-vimco"])
+    for config, pace in zip(configs, (1, 2), strict=True):
+        path = recorded_run(tmp_path, config, likelihood=0.5, num_samples=100)
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            line["seconds"] *= pace
+            if "validation_bound" in line:
+                share = line["update"] / 1000
+                line |= {"validation_error": 0.9 - 0.8 * share, "validation_log_loss": 2.3 - 2 * share}
+        (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        summary = json.loads((path / "summary.json").read_text())
+        summary["evaluations"][0] |= {"error": 0.08, "error_of_one": 0.125, "log_loss": 0.5}
+        (path / "summary.json").write_text(json.dumps(summary))
+    course, outcome, *_, curves, places = study.show(study, collected([tmp_path])[0])
+    rows = [[entry.text for entry in row] for row in course.rows]
+    assert rows == [
+        ["RAM", "10.00%", "0.300", "10.00%", "0.300", "100.00"],
+        ["VIMCO", "10.00%", "0.300", "50.00%", "1.300", "200.00"],
+    ]
+    assert course.headings[1:4:2] == ("wrong after 1k updates", "wrong after 100 seconds")
+    assert [entry.text for entry in outcome.rows[0]] == ["RAM", "8.00%", "12.50%", "0.500 ± 0.250"]
+    assert "labels wrong (%): RAM 10.00 at update 1,000, VIMCO 10.00" in curves.alternative
+    assert "glimpse by glimpse" in places.caption

@@ -51,9 +51,9 @@ class TrainingDisplay(Observer):
         self.ended()
         config = run.config
         self.total, self.minutes = total, config.minutes
-        sizes = "-".join(map(str, config.layers))
         estimator = " ".join((config.estimator, *config.estimator_options))
-        what = f"{MODELS[config.task].title} {sizes} on {config.data}, {estimator}, K = {config.num_samples}"
+        model = config.model.replace(config.task, MODELS[config.task].title, 1)
+        what = f"{model} on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"resumes at update {update:,}" if update else "starts"
         self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         self.bar = self.stack.enter_context(

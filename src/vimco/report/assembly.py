@@ -160,12 +160,9 @@ def _runs(runs: Sequence[Run], problems: Sequence[str]) -> tuple[Block, ...]:
 def _row(run: Run) -> tuple[Entry, ...]:
     config, cell, best = run.config, Cell.of(run.config), run.best()
     departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
-    layers = "-".join(map(str, config.layers))
     return (
         Entry(run.name, anchor=anchor(run.name)),
-        Entry(
-            f"{cell.title}, K = {cell.num_samples}", "; ".join(filter(None, (f"{config.task} {layers}", departures)))
-        ),
+        Entry(f"{cell.title}, K = {cell.num_samples}", "; ".join(filter(None, (config.model, departures)))),
         Entry(f"{config.learning_rate:g}"),
         Entry(str(config.seed)),
         Entry(f"{run.updates:,}", "" if run.is_finished else "not finished"),

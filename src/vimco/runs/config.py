@@ -139,6 +139,12 @@ class RunConfig:
         return {name: value for name, value in record.items() if name not in (*BUDGET, *CADENCE)}
 
     @property
+    def model(self) -> str:
+        """The task with its options and, where it has layers, their widths: structured 200-200."""
+        layers = "-".join(map(str, self.layers)) if "layers" in MODELS[self.task].parameters else ""
+        return " ".join(filter(None, (self.task, *self.task_options, layers)))
+
+    @property
     def horizon(self) -> int:
         """The update at which a schedule ends."""
         return self.schedule_updates or self.updates or DEFAULT_UPDATES

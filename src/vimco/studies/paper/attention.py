@@ -54,7 +54,7 @@ def runs() -> list[RunConfig]:
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
-    """Errors after equal updates and equal time, on the test set, curves of them, and where a model looks."""
+    """Return errors after equal updates and equal time, on the test set, curves of them, and where a model looks."""
     best = {title: run for title in METHODS for run in chosen(found, cell(title))[:1]}
     if not best:
         return [Text("In training: no validation yet.")]
@@ -81,7 +81,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 
 
 def _course(best: dict[str, Run]) -> Table:
-    """Validation errors and log-losses after equal updates and equal time."""
+    """Return validation errors and log-losses after equal updates and equal time."""
     lines = {title: [n for n in run.metrics() if n.get("validation_error") is not None] for title, run in best.items()}
     common = max(set.intersection(*({line["update"] for line in each} for each in lines.values())), default=0)
     seconds = min(run.metrics()[-1]["seconds"] for run in best.values())
@@ -90,23 +90,24 @@ def _course(best: dict[str, Run]) -> Table:
         then = [line for line in lines[title] if line["update"] == common][-1:]
         in_time = [line for line in lines[title] if line["seconds"] <= seconds][-1:]
         last = run.metrics()[-1]
+        detail = f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}"
         rows.append(
             (
-                Entry(
-                    title, f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}", links_to=anchor(run.name)
-                ),
+                Entry(title, detail, links_to=anchor(run.name)),
                 *(entry for found in (then, in_time) for entry in _entries(found)),
                 Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
             )
         )
+    updates, time = f"after {short_count(common)} updates", f"after {time_in_words(seconds)}"
     headings = (
         "method",
-        f"after {short_count(common)} updates",
-        "log-loss",
-        f"after {time_in_words(seconds)}",
-        "log-loss",
+        f"wrong {updates}",
+        f"log-loss {updates}",
+        f"wrong {time}",
+        f"log-loss {time}",
+        "ms an update",
     )
-    return Table("Validation: labels wrong, and log-loss in nats", (*headings, "ms an update"), tuple(rows))
+    return Table("Validation: labels wrong, and log-loss in nats", headings, tuple(rows))
 
 
 def _entries(found: list[dict]) -> tuple[Entry, Entry]:
@@ -116,7 +117,7 @@ def _entries(found: list[dict]) -> tuple[Entry, Entry]:
 
 
 def _outcome(best: dict[str, Run]) -> Table:
-    """Errors and negative log-likelihoods of the test set."""
+    """Return errors and negative log-likelihoods of the test set."""
     rows = []
     for title, run in best.items():
         record = run.evaluation(NUM_SAMPLES)
