@@ -696,6 +696,13 @@ def test_an_evaluation_is_of_the_weights_that_were_read(reference, tmp_path, mon
     assert (run.summary()["evaluations"][0]["update"], run.update_of("best")) == (update, update + 1)
 
 
+def test_the_latest_update_comes_from_a_header_alone(halfway, monkeypatch):
+    run, expected = vimco.load(halfway), int(arrays(halfway)["update"])
+    monkeypatch.setattr(store.safetensors.numpy, "load", None)
+    monkeypatch.setattr(store, "read_file", None)
+    assert run.update_of("latest") == expected > 0
+
+
 def test_weights_of_another_run_are_refused(halfway):
     """They have the same shapes, but another learning rate."""
     edited(halfway, "config", "learning_rate", 0.02)
