@@ -373,6 +373,53 @@ def test_runs_save_and_end_when_the_study_is_killed(tmp_path):
     raise AssertionError("the run continued after its study")
 
 
+BLOCKED = """
+import dataclasses, os, time
+from pathlib import Path
+from vimco import VIMCO
+from vimco.estimators.estimator import ESTIMATORS
+from vimco.studies import Study, register_study
+from vimco.studies.cells import PAPER
+
+class Blocked(VIMCO):
+    def __call__(self, samples, batch=None):
+        if any(Path("studies").rglob("checkpoint.safetensors")):  # the first is written just before the run compiles
+            Path(str(os.getpid())).touch()
+            while True:
+                time.sleep(0.1)
+        return super().__call__(samples, batch)
+
+ESTIMATORS.register("blocked", "Blocked")(lambda _key, _mean: Blocked())
+
+def runs():
+    return [dataclasses.replace(PAPER, layers=(2,), estimator="blocked", num_samples=2)]
+
+register_study(Study("blocked", "Runs that never end to compile", "nothing", runs, lambda study, found: []))
+"""
+
+
+def test_a_study_that_is_stopped_while_its_run_compiles_ends(tmp_path):
+    """The compilation would never end by itself."""
+    (tmp_path / "blocked.py").write_text(BLOCKED)
+    arguments = ["study", "blocked", "--plugin", "blocked.py", "--data", "synthetic", "--updates", "9"]
+    study = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (found := [path for path in tmp_path.iterdir() if path.name.isdigit()]):
+        assert study.poll() is None, study.communicate()
+        time.sleep(0.05)
+    study.terminate()
+    _, errors = study.communicate(timeout=200)
+    assert study.returncode == 143, errors
+    assert "nothing is lost" in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found[0].name), 0)
+
+
 # Every study, at toy size, from end to end.
 
 
