@@ -15,6 +15,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.devices import device_records
 from benchmarks.limits import numpy_products, products, xla_products
 from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
@@ -26,7 +27,7 @@ from vimco.runs.config import RunConfig
 from vimco.training.evaluation import BLOCK, ROWS
 
 TASKS = ("generative", "structured")
-Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start"]
+Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start", "devices"]
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,10 @@ def main(options: Options) -> None:
         show("What was won over plain JAX", ("step", "K", "plain_ms", "ms", "gain", "median_gain"), new)
     if "start" in options.only:
         show("From the command to its first update (s)", ("task", "K", "seconds"), [start_record()])
+    if "devices" in options.only:
+        new = [record for size in ((5, 24), (50, 24), (50, 192)) for record in device_records(*size)]
+        columns = ("K", "batch", "layout", "cpu_ms", "ceiling", "ms", "exchange_ms")
+        show("Several devices: CPU time of one process, and how much faster it could be at best", columns, new)
     options.output.write_text(json.dumps(records, indent=2) + "\n")
     console.print(f"Records: {options.output}")
 

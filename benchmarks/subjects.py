@@ -7,10 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 import vimco
 from vimco.runs.experiment import optimizer
 from vimco.samples import Examples, Keys
+from vimco.training.devices import replicated
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import Trainer
 
@@ -43,6 +45,7 @@ def updates(
     repeats: int,
     estimator: str = "vimco",
     slice_size: int | None = None,
+    mesh: Mesh | None = None,
 ) -> tuple[Callable[[], None], float]:
     """Return a call that does `repeats` updates, and the seconds to build and compile the first."""
     data = examples(task)
@@ -55,10 +58,12 @@ def updates(
         averaging=None,
         keys=Keys(key, key, key),
         key_of_order=key,
+        mesh=mesh,
     )
     named = vimco.named_estimator(estimator, key, jnp.full(784, 0.13))
     state = [trainer.initial_state(model(task, width, slice_size), named, data)]
     order = trainer.epoch_order(data, 0)
+    trainer, data, order, state = replicated((trainer, data, order, state), mesh)
 
     def advance(number: int) -> None:
         # All epochs use the same order: the time does not depend on the examples.

@@ -448,6 +448,15 @@ def test_the_second_process_is_refused(halfway):
             session.resume(halfway)
 
 
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+    def unknown(*_arguments, **_options):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(store.filelock, "lock_descriptor", unknown)
+    with pytest.raises(UsageError, match="offers no locks"), store.lock_for_training(tmp_path):
+        pass
+
+
 def test_two_that_start_at_once(tmp_path, monkeypatch):
     """Both find the directory free; one locks it first."""
     path = tmp_path / "run"

@@ -201,8 +201,10 @@ def test_a_run_on_two_devices_resumes_bit_for_bit_and_says_where_it_differs(tmp_
 
 
 def test_a_run_of_an_earlier_version_had_one_device(tmp_path):
-    run = directory.create(tmp_path, TINY, load_dataset("synthetic"))
-    earlier = dataclasses.replace(run, environment={k: v for k, v in run.environment.items() if k != "devices"})
+    run = directory.new_run(tmp_path, TINY, load_dataset("synthetic"))
+    earlier = dataclasses.replace(
+        run, environment={k: v for k, v in run.environment.items() if k not in ("devices", "processes")}
+    )
     assert directory.differences(earlier) == []
     assert directory.differences(earlier, 2) == ["devices 1 then, 2 now"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 import tyro
 
 from vimco.cli.layout import Layout
@@ -65,13 +66,18 @@ class Evaluate:
             raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
-        self.layout.take()
+        with self.layout.joined():
+            self._evaluate()
+
+    def _evaluate(self) -> None:
         loaded = [directory.load(path) for path in self.run]
         evaluations: list[Evaluation] = []
         for run in loaded:
             evaluations.append(self._evaluation(run))
             if not self.json:
                 _print_evaluation(run, evaluations[-1], self.split, self.weights)
+            if jax.process_index() > 0:
+                continue
             try:
                 run.record_evaluation(evaluations[-1], self.split, self.weights, self.seed)
             except UsageError as error:  # print the result even if the directory cannot be written
@@ -88,7 +94,7 @@ class Evaluate:
         else:
             for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
                 _print_comparison(loaded[0], evaluations[0], run, evaluation)
-        if self.per_example is not None:
+        if self.per_example is not None and jax.process_index() == 0:
             _write_per_example(self.per_example, loaded, evaluations)
 
     def _evaluation(self, run: Run) -> Evaluation:

@@ -33,5 +33,6 @@ class Resume:
     def __call__(self) -> None:
         """Resume the run, and print its results."""
         budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
-        devices = self.layout.take()
-        train_with_display(lambda display: session.resume(self.run, display, devices=devices, **budget))
+        devices = self.layout.devices
+        with self.layout.joined():
+            train_with_display(lambda display: session.resume(self.run, display, devices=devices, **budget))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import tyro
 
 from vimco.cli.layout import Layout
@@ -59,7 +60,11 @@ class Train:
 
     def __call__(self) -> None:
         """Train the model, and print the results."""
-        config, path, devices = self.config, self.resume, self.layout.take()
+        with self.layout.joined():
+            self._train()
+
+    def _train(self) -> None:
+        config, path, devices = self.config, self.resume, self.layout.devices
         if self.or_resume:
             output = self.output
             if path is not None or output is None:
@@ -81,7 +86,8 @@ def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:
         run = work(display)
     finally:
         display.ended()
-    _print_result(run)
+    if jax.process_index() == 0:  # which has written what is read here
+        _print_result(run)
 
 
 def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:

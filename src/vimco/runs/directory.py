@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from vimco.data import Dataset, Progress, load_dataset
@@ -328,18 +329,21 @@ def make_directory(path: Path) -> None:
         raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
 
 
-def create(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -> Run:
-    """Begin a new run in a directory that this process holds."""
-    refuse_occupied(path)  # another process may have written in the meantime
+def new_run(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -> Run:
+    """Return a new run, of which nothing is written yet."""
     data = {
         "name": dataset.name,
         "checksum": dataset.checksum,
         "image_shape": list(dataset.image_shape),
         "note": dataset.note,
     }
-    run = Run(path, config, environment(devices), data, path.name)
+    return Run(path, config, environment(devices), data, path.name)
+
+
+def create(run: Run) -> None:
+    """Begin a new run in its directory, which this process holds."""
+    refuse_occupied(run.path)  # another process may have written in the meantime
     write_config(run)
-    return run
 
 
 def refuse_occupied(path: Path) -> None:
@@ -367,16 +371,16 @@ def environment(devices: int = 1) -> dict[str, Any]:
     """Return everything except the configuration that determines the last bits of a result."""
     packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
-    layout = {"threads": _threads(), "devices": devices}
+    layout = {"threads": _threads(), "devices": devices, "processes": jax.process_count()}
     return {"python": platform.python_version(), **versions, "cpu": _cpu(), **layout}
 
 
 def differences(run: Run, devices: int = 1) -> list[str]:
     """Return the differences between this machine and the run's that may change the last bits."""
-    now, then = environment(devices), {"devices": 1, **run.environment}  # earlier versions had one device
+    now, then = environment(devices), {"devices": 1, "processes": 1, **run.environment}  # in earlier versions
     return [
         f"{name} {then.get(name)} then, {now[name]} now"
-        for name in ("vimco", "jaxlib", "cpu", "threads", "devices")
+        for name in ("vimco", "jaxlib", "cpu", "threads", "devices", "processes")
         if then.get(name) != now[name]
     ]
 

@@ -78,18 +78,21 @@ class Experiment:
         self.config.total_updates(len(self.dataset.train) // self.config.batch_size)  # refuses too many
 
     def examples(self, split: Split) -> Examples:
-        """Return a split on the devices, as the task divides it into observation and context."""
+        """Return a split on all devices, as the task divides it into observation and context."""
+        return replicated(self._divided(split), self.mesh)
+
+    def _divided(self, split: Split) -> Examples:
         images, scenes = self.dataset.splits[split], self.dataset.scenes
         if scenes is None:
             divided = MODELS[self.config.task].divide(images, self.dataset.image_shape)
             context, observation = (jnp.asarray(np.ascontiguousarray(part)) for part in divided)
-            return replicated(Examples(observation, context), self.mesh)
+            return Examples(observation, context)
         number = list(self.dataset.splits).index(split)
         # Scenes of training depend on the run's seed; those of evaluation are the same for all runs.
         key = jax.random.fold_in(key_for(Purpose.SCENES, self.config.seed if split == "train" else 0), number)
         canvas = Canvas(key, self.dataset.image_shape, scenes.image_shape, scenes.pieces, scenes.piece_size)
         labels = np.eye(NUM_LABELS, dtype=np.uint8)[scenes.labels[number]]
-        return replicated(Examples(jnp.asarray(labels), jnp.asarray(images), canvas), self.mesh)
+        return Examples(jnp.asarray(labels), jnp.asarray(images), canvas)
 
     @property
     def trainer(self) -> Trainer:
@@ -121,7 +124,7 @@ class Experiment:
 
     def initial_state(self, model: Model | None = None) -> TrainingState:
         """Return the state before the first update; `model` replaces the untrained one."""
-        return self.trainer.initial_state(model or self.model(), self.estimator(), self.examples("train"))
+        return self.trainer.initial_state(model or self.model(), self.estimator(), self._divided("train"))
 
 
 def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int, int]) -> Any:

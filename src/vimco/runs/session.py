@@ -1,9 +1,11 @@
 """Training in a run directory: start, resume, extend; checkpoints, metrics, signals from the system."""
 
+import contextlib
 import dataclasses
+import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,10 @@ from vimco.runs.interrupts import Signals, collect_signals
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
 from vimco.runs.store import Lock, filled, read_arrays, write_tree
+from vimco.runs.team import Team
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
-from vimco.training.devices import mesh_of, replicated
+from vimco.training.devices import mesh_of, on_one_device, replicated
 from vimco.training.evaluation import Evaluation, evaluate
 from vimco.training.loop import advance
 
@@ -42,6 +45,10 @@ class Interrupted(Exception):  # noqa: N818 - not an error
         self.run = run
 
 
+class LostProcessError(UsageError):
+    """Another process of the training has ended, and none can go on without it."""
+
+
 def train(
     config: RunConfig, output: str | Path | None = None, observer: Observer | None = None, *, devices: int = 1
 ) -> Run:
@@ -49,19 +56,27 @@ def train(
 
     Mistakes in the configuration are refused before anything is written. `devices` is the number that share each batch.
     """
-    observer, mesh = observer or Observer(), mesh_of(devices)
+    team, observer = Team(), observer or Observer()
     path = directory.new_directory(config) if output is None else Path(output)
-    directory.refuse_occupied(path)
-    with precision(config):
-        dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
-        experiment = Experiment(config, dataset, mesh)
-        _trace_one_update(experiment)
-        observers = [observer, *_own_observers(config)]
-        model = _starting_model(experiment)
-        directory.make_directory(path)
-        with store.lock_for_training(path) as lock:
-            run = directory.create(path, config, dataset, devices)
-            return _Session(run, lock, experiment, experiment.initial_state(model), Progress(), observers).run_to_end()
+    with precision(config), contextlib.ExitStack() as stack:
+        with team.as_one():
+            mesh = mesh_of(devices)
+            directory.refuse_occupied(path)
+            dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
+            experiment = Experiment(config, dataset, mesh)
+            _trace_one_update(experiment)
+            observers = [observer, *(_own_observers(config) if team.is_first else [])]
+            model = _starting_model(experiment)
+        run = directory.new_run(path, config, dataset, devices)
+        _require_same(team, run, devices)
+        with team.as_one():
+            lock = None
+            if team.is_first:
+                directory.make_directory(path)
+                lock = stack.enter_context(store.lock_for_training(path))
+                directory.create(run)
+        state = experiment.initial_state(model)
+        return _Session(run, team, lock, experiment, state, Progress(), observers).run_to_end()
 
 
 def resume(
@@ -72,40 +87,60 @@ def resume(
     Budgets count from the run's beginning. On the same number of `devices` the run ends with the same parameters, bit
     for bit, as without interruption.
     """
-    observer, mesh = observer or Observer(), mesh_of(devices)
-    run = directory.load(path)
-    given = {name: value for name, value in budget.items() if value is not None}
-    if given:
-        # An extension does not move the horizon of a schedule.
-        horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
-        changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
-        run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
-    with precision(run.config), store.lock_for_training(run.path) as lock:
-        different = directory.differences(run, devices)
-        if different:
-            observer.warned(
-                f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
-            )
-        experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
-        observers = [observer, *_own_observers(run.config)]
-        if checkpoints.has_checkpoint(run.path):
-            checkpoint = checkpoints.latest_checkpoint(run.path)
-            if "identity" not in checkpoint.facts:
-                raise UsageError(
-                    f"{run.path} was trained by an earlier version, whose optimizer kept another state: it can be "
-                    f"evaluated and drawn, but not resumed. Start a new run from its weights: --init-from {run.path}."
-                )
-            template = eqx.filter_eval_shape(experiment.initial_state)
-            state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
-            session = _Session(run, lock, experiment, state, checkpoint.progress, observers)
-            session.check(checkpoint, is_extended=bool(given))
-        else:  # stopped before its first checkpoint
-            checkpoint, state = None, experiment.initial_state(_starting_model(experiment))
-            session = _Session(run, lock, experiment, state, Progress(), observers)
-        session.repair(checkpoint)
+    team, observer = Team(), observer or Observer()
+    with team.as_one():
+        mesh = mesh_of(devices)
+        run = directory.load(path)
+        given = {name: value for name, value in budget.items() if value is not None}
         if given:
-            directory.write_config(run)
+            # An extension does not move the horizon of a schedule.
+            horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
+            changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
+            run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
+    _require_same(team, run, devices)
+    with precision(run.config), contextlib.ExitStack() as stack:
+        with team.as_one():
+            lock = stack.enter_context(store.lock_for_training(run.path)) if team.is_first else None
+            different = directory.differences(run, devices)
+            if different:
+                observer.warned(
+                    f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
+                )
+            experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
+            observers = [observer, *(_own_observers(run.config) if team.is_first else [])]
+            checkpoint = checkpoints.latest_checkpoint(run.path) if checkpoints.has_checkpoint(run.path) else None
+            if checkpoint is None:  # stopped before its first checkpoint
+                state = experiment.initial_state(_starting_model(experiment))
+            else:
+                _refuse_earlier_version(checkpoint, run)
+                template = eqx.filter_eval_shape(experiment.initial_state)
+                state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
+        progress = Progress() if checkpoint is None else checkpoint.progress
+        session = _Session(run, team, lock, experiment, state, progress, observers)
+        with team.as_one():
+            if checkpoint is not None:
+                session.check(checkpoint, is_extended=bool(given))
+        with team.as_one():
+            if team.is_first:
+                session.repair(checkpoint)
+                if given:
+                    directory.write_config(run)
         return session.run_to_end()
+
+
+def _require_same(team: Team, run: Run, devices: int) -> None:
+    """Refuse processes with different runs, data, versions or devices."""
+    config = json.dumps(run.config.to_json(), sort_keys=True)
+    versions = {name: run.environment.get(name) for name in ("vimco", "jax", "jaxlib")}
+    team.require_same(configuration=config, data=run.data["checksum"], versions=str(versions), devices=str(devices))
+
+
+def _refuse_earlier_version(checkpoint: Checkpoint, run: Run) -> None:
+    if "identity" not in checkpoint.facts:
+        raise UsageError(
+            f"{run.path} was trained by an earlier version, whose optimizer kept another state: it can be "
+            f"evaluated and drawn, but not resumed. Start a new run from its weights: --init-from {run.path}."
+        )
 
 
 def train_or_resume(
@@ -140,15 +175,17 @@ class _Session:
     def __init__(
         self,
         run: Run,
-        lock: Lock,
+        team: Team,
+        lock: Lock | None,  # of the process that writes
         experiment: Experiment,
         state: Any,
         progress: Progress,
         observers: Sequence[Observer],  # warnings go to the first
     ):
-        self.run, self.lock, self.experiment = run, lock, experiment
-        self.state, self.progress, self.observers = replicated(state, experiment.mesh), progress, observers
-        self.trainer = experiment.trainer
+        self.run, self.team, self.lock, self.experiment = run, team, lock, experiment
+        self.state = replicated(team.from_first(state), experiment.mesh)
+        self.progress, self.observers = progress, observers
+        self.trainer = replicated(experiment.trainer, experiment.mesh)
         self.examples: Examples = experiment.examples("train")
         self.validation: Examples = experiment.examples("validation")
         self.updates_per_epoch = self.trainer.updates_per_epoch(self.examples)
@@ -200,7 +237,7 @@ class _Session:
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
         try:
-            with collect_signals() as self.signals:
+            with self._company_kept(), collect_signals() as self.signals:
                 if not checkpoints.has_checkpoint(self.run.path):
                     self._save()
                 for observer in self.observers:
@@ -212,6 +249,26 @@ class _Session:
                 observer.ended()
         return self.run
 
+    @contextlib.contextmanager
+    def _company_kept(self) -> Iterator[None]:
+        """Say in a sentence that another process of the team has ended; without it no exchange can be completed."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            if self.team.size == 1:
+                raise
+            raise LostProcessError(
+                f"Another process of this training has ended, so process {self.team.rank} ends, too "
+                f"({str(error).splitlines()[0][:200]}). The last checkpoint stays: start all processes again with "
+                f"--resume {self.run.path}."
+            ) from error
+
+    def _ending_at_once(self) -> contextlib.AbstractContextManager[None]:
+        """Let SIGTERM end the process at once, unless others would lose it."""
+        return self.signals.end_at_once_on_sigterm() if self.team.size == 1 else contextlib.nullcontext()
+
     def _train(self) -> None:
         if self._is_line_due():  # the checkpoint was written just before the line
             self._log_line()
@@ -222,11 +279,11 @@ class _Session:
             start = time.monotonic()
             num_updates = min(num_updates, self._updates_to_next_stop())
             if is_first:
-                with self.signals.end_at_once_on_sigterm():  # the first call compiles, and nothing is unsaved
+                with self._ending_at_once():  # the first call compiles, and nothing is unsaved
                     self._advance(num_updates)
             else:
                 self._advance(num_updates)
-            is_first, elapsed = False, time.monotonic() - start
+            is_first, elapsed = False, self.team.gathered(time.monotonic() - start)[0]  # one clock for all
             self.progress.seconds += elapsed
             num_updates = _next_size(num_updates, elapsed)
             for observer in self.observers:
@@ -238,9 +295,10 @@ class _Session:
                 self._save()
 
     def _stop_if_signalled(self, *_: int) -> None:
-        if self.signals and not self._is_over():
+        signal_number = int(max(self.team.gathered(self.signals[0] if self.signals else 0)))
+        if signal_number and not self._is_over():
             self._save()
-            raise Interrupted(self.signals[0], self.run, self.update)
+            raise Interrupted(signal_number, self.run, self.update)
 
     def _is_over(self) -> bool:
         if self.total is not None:
@@ -288,7 +346,7 @@ class _Session:
             self._log(self._validate())
         else:
             self._save()  # nothing may be unsaved during compilation
-            with self.signals.end_at_once_on_sigterm():
+            with self._ending_at_once():
                 validation = self._validate()
             self.has_compiled_validation = True
             self._log(validation)
@@ -328,8 +386,9 @@ class _Session:
         if best is not None and bound <= best["validation_bound"]:
             return best
         best = {"update": self.update, "validation_bound": bound}
-        self.lock.check()
-        write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
+        if self.lock is not None:
+            self.lock.check()
+            write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
         return best
 
     def _log(self, validation: dict[str, Any]) -> None:
@@ -343,19 +402,24 @@ class _Session:
             "seconds": round(self.progress.seconds, 3),
         }
         self.progress.logged_update, self.progress.logged_seconds = self.update, self.progress.seconds
-        self.state = eqx.tree_at(lambda s: s.totals, self.state, jax.tree.map(jnp.zeros_like, self.state.totals))
-        self.lock.check()
-        store.append_metrics(self.run.path / directory.METRICS, line)
+        zeros = replicated(jax.tree.map(jnp.zeros_like, self.state.totals), self.trainer.mesh)
+        self.state = eqx.tree_at(lambda s: s.totals, self.state, zeros)
+        if self.lock is not None:
+            self.lock.check()
+            store.append_metrics(self.run.path / directory.METRICS, line)
         self.latest = {**self.latest, **line}
         for observer in self.observers:
             observer.logged(line)
 
     def _save(self) -> None:
-        self.lock.check()
-        checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
+        if self.lock is not None:
+            self.lock.check()
+            checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
         self.saved_at = time.monotonic()
 
     def _finish(self) -> None:
+        if self.lock is None:
+            return
         summary = {
             "updates": self.update,
             "epochs": round(self.update / self.updates_per_epoch, 2),
@@ -366,7 +430,7 @@ class _Session:
         }
         self.lock.check()
         self.run.record_outcome(summary)
-        path, model = self.run.path / directory.BEST["best"], self.state.model
+        path, model = self.run.path / directory.BEST["best"], on_one_device(self.state.model, self.trainer.mesh)
         if self.progress.best is not None and self.progress.best["update"] != self.update:
             model = filled(model, read_arrays(path)[0], path)
         for observer in self.observers:

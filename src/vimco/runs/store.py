@@ -240,7 +240,14 @@ def lock_for_training(path: Path) -> Iterator[Lock]:
     except OSError as error:
         raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
     try:
-        if not filelock.lock_descriptor(descriptor, blocking=False):
+        try:
+            is_free = filelock.lock_descriptor(descriptor, blocking=False)
+        except OSError as error:
+            raise UsageError(
+                f"The file system of {path} offers no locks ({error.strerror}), so nothing would keep two processes "
+                "from training in it. Choose an --output elsewhere, or have it mounted with locks (Lustre: -o flock)."
+            ) from error
+        if not is_free:
             raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.")
         yield Lock(path, descriptor)
     finally:

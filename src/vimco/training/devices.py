@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def mesh_of(devices: int) -> Mesh | None:
-    """Return a mesh of this many devices of this process; None for a single one."""
+    """Return a mesh of this many devices of each process; None for a single one."""
     if devices < 1:
         raise UsageError(f"--devices must be positive; got {devices}.")
-    if devices == 1:
+    if devices == jax.process_count() == 1:
         return None
     found = jax.local_devices()
     if devices > len(found):
@@ -32,7 +32,8 @@ def mesh_of(devices: int) -> Mesh | None:
             else ""
         )
         raise UsageError(f"--devices {devices}: this process has {len(found)}, of the kind {kind}.{cores}")
-    return Mesh(np.array(found[:devices]), (AXIS,))
+    chosen = [device for process in range(jax.process_count()) for device in jax.local_devices(process)[:devices]]
+    return Mesh(np.array(chosen), (AXIS,))
 
 
 def offer_cpu_devices(number: int) -> None:
@@ -73,10 +74,31 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
     def placed(leaf: Any) -> Any:
         if not eqx.is_array(leaf) or isinstance(leaf, jax.core.Tracer) or leaf.sharding == everywhere:
             return leaf  # a tracer, while an update is only traced
+        if _is_key(leaf):
+            return jax.random.wrap_key_data(placed(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
         values = np.asarray(leaf)
         return jax.make_array_from_callback(leaf.shape, everywhere, lambda _: values.copy())
 
     return jax.tree.map(placed, tree)
+
+
+def on_one_device(tree: T, mesh: Mesh | None) -> T:
+    """Return a replicated tree with its arrays on the first device of this process alone."""
+    if mesh is None:
+        return tree
+
+    def local(leaf: Any) -> Any:
+        if not eqx.is_array(leaf):
+            return leaf
+        if _is_key(leaf):
+            return jax.random.wrap_key_data(local(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return jax.numpy.asarray(np.asarray(leaf))
+
+    return jax.tree.map(local, tree)
+
+
+def _is_key(leaf: jax.Array) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def on_every_device(function: Callable[..., Any], mesh: Mesh, *arguments: PyTree) -> Any:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from vimco.errors import UsageError
 from vimco.samples import AXIS, Batch, Examples, ImportanceSamples, Model, Part
 from vimco.training.compilation import compiled
-from vimco.training.devices import on_every_device, replicated
+from vimco.training.devices import on_every_device, on_one_device, replicated
 
 BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so memory does not grow with K
 ACTIVE = 0.01
@@ -149,13 +149,14 @@ def evaluate(
     for number, start in enumerate(range(0, len(examples), size * at_once)):
         rows = jnp.arange(start, start + size * at_once) % len(examples)  # the first examples fill up the last slice
         keys = [jax.random.fold_in(key, number * at_once + i) for i in range(at_once)]
-        parts.append(statistics(examples, rows, keys, num_samples, jackknife))
+        parts.append(statistics(examples, *replicated((rows, keys), mesh), num_samples, jackknife))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(start + size * at_once, len(examples)), len(examples))
     bound, variance, effective, *more = (
         np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
     )
+    model, examples = on_one_device((model, examples), mesh)
     return Evaluation(
         num_samples,
         bound,

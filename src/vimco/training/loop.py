@@ -15,7 +15,7 @@ from vimco.models.kernels.randomness import fold_in
 from vimco.parameters import partition
 from vimco.samples import Estimate, Examples, Keys, Model, Part, samples_for
 from vimco.training.compilation import compiled
-from vimco.training.devices import on_every_device, refuse_uneven
+from vimco.training.devices import on_every_device, refuse_uneven, replicated
 
 
 class Totals(eqx.Module):
@@ -88,8 +88,8 @@ class TrainingState(eqx.Module):
 class Trainer(eqx.Module):
     """The settings of the loop. Update n draws its latents and dreams from keys that depend on n alone.
 
-    With a mesh, its devices share every batch. Each holds the whole state; state and examples must be on all of them
-    (`devices.replicated`).
+    With a mesh, its devices share every batch. Each holds the whole state; trainer, state and examples must be on all
+    of them (`devices.replicated`).
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
@@ -138,7 +138,8 @@ class Trainer(eqx.Module):
 
         The memory of `state` is donated: do not use it afterwards.
         """
-        return _compiled_advance((self, examples, order, jnp.asarray(num_updates, jnp.int32)), state)
+        order, number = replicated((order, jnp.asarray(num_updates, jnp.int32)), self.mesh)
+        return _compiled_advance((self, examples, order, number), state)
 
 
 @eqx.filter_jit
