@@ -24,11 +24,13 @@ def examples(task: str, number: int = 50_000) -> Examples:
 
 
 def model(task: str, width: int, slice_size: int | None = None) -> vimco.SigmoidBeliefNetwork:
-    """Return the three-layer model of a task."""
+    """Return the three-layer model of a task: `generative`, `structured`, or `structured, prior`."""
     key, layers = jax.random.key(0), (width,) * 3
     if task == "generative":
         return vimco.generative_sbn(key, layers, jnp.full(784, 0.13), slice_size=slice_size)
-    return vimco.structured_sbn(key, layers, jnp.full(392, 0.13), jnp.full(392, 0.13), slice_size=slice_size)
+    proposal = "prior" if task == "structured, prior" else "learned"
+    means = jnp.full(392, 0.13), jnp.full(392, 0.13)
+    return vimco.structured_sbn(key, layers, *means, proposal=proposal, slice_size=slice_size)
 
 
 def is_offered(estimator: str, model: Any) -> bool:
