@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -14,6 +15,7 @@ import jax
 from vimco.cli.terminal import err, labelled, out
 from vimco.errors import UsageError
 from vimco.runs.session import Interrupted, LostProcessError
+from vimco.runs.team import is_lost_process
 from vimco.training.devices import offer_cpu_devices
 
 PATIENCE = 60  # seconds until a coordinator that does not answer is given up
@@ -54,8 +56,13 @@ class Layout:
             raise
         except UsageError as error:
             _leave(str(error), 1 if isinstance(error, LostProcessError) else 2)
-        except jax.errors.JaxRuntimeError as error:
-            _leave(f"Another process has ended, so this one ends, too ({str(error).splitlines()[0][:200]}).", 1)
+        except KeyboardInterrupt:
+            _leave("Stopped at once.", 130)
+        except Exception as error:
+            if is_lost_process(error):
+                _leave(f"Another process has ended, so this one ends, too ({str(error).splitlines()[0][:200]}).", 1)
+            traceback.print_exc()
+            os._exit(1)
         else:
             jax.distributed.shutdown()
 

@@ -26,7 +26,7 @@ from vimco.runs.interrupts import Signals, collect_signals
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
 from vimco.runs.store import Lock, filled, read_arrays, write_tree
-from vimco.runs.team import Team
+from vimco.runs.team import Team, is_lost_process
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
 from vimco.training.devices import mesh_of, on_one_device, replicated
@@ -257,7 +257,7 @@ class _Session:
         except UsageError:
             raise
         except (jax.errors.JaxRuntimeError, ValueError) as error:
-            if self.team.size == 1:
+            if self.team.size == 1 or not is_lost_process(error):
                 raise
             raise LostProcessError(
                 f"Another process of this training has ended, so process {self.team.rank} ends, too "

@@ -12,7 +12,13 @@ from jax.experimental import multihost_utils
 
 from vimco.errors import UsageError
 
+LOSSES = ("gloo", "nccl", "connection", "unavailable", "coordination", "heartbeat", "socket closed")
 MOST_BYTES = 2_000  # of a message that goes to all processes
+
+
+def is_lost_process(error: Exception) -> bool:
+    """Return whether an error of an exchange says that another process has ended."""
+    return any(word in str(error).lower() for word in LOSSES)
 
 
 class Team:
