@@ -67,7 +67,7 @@ def test_a_training_in_two_processes_is_stopped_killed_and_resumed_as_one(tmp_pa
 
 
 def test_four_processes_of_two_devices_draw_the_samples_of_one_device(tmp_path):
-    options = [*OPTIONS, "--updates", "1", "--batch-size", "32", "--output"]
+    options = [*OPTIONS[:-1], "1", "--batch-size", "32", "--output"]
     four = ["train", *options, tmp_path / "four", "--devices", "2"]
     assert [status for status, *_ in endings(team(tmp_path, *[four] * 4))] == [0] * 4
     assert finished(process(tmp_path, "train", *options, tmp_path / "one"))[0] == 0
