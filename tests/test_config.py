@@ -84,7 +84,7 @@ def test_unknown_fields_are_named():
         ({"layers": ()}, "--layers needs"),
         ({"layers": (200, 0)}, "--layers needs"),
         ({"averaging": 1.0}, "--averaging is a decay"),
-        ({"proposal": "prior"}, "--task structured"),
+        ({"proposal": "prior"}, "--task attention or structured"),
         ({"updates": 10, "epochs": 1.0}, "one budget"),
         ({"schedule": "cosine", "minutes": 1.0}, "--schedule-updates"),
     ],

@@ -419,7 +419,7 @@ def test_a_configuration_file_with_a_mistake(program, run):
 
 
 def test_too_little_memory_is_a_message_and_a_mistake_of_ours_is_not(program, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise jax.errors.JaxRuntimeError(message)
 
     monkeypatch.setattr(session, "train", fail)

@@ -23,8 +23,9 @@ class Sample:
     """Draw a picture of what a run has learned.
 
     Generative models: data, reconstructions and samples. Structured models: the original images on top, below them
-    the same top halves with the bottom half's probabilities given one draw from the prior, in grey. Attention models:
-    images, and below them what each glimpse shows, as many rows as there are glimpses.
+    the same top halves with the bottom half's probabilities given one draw from the prior, in grey.
+
+    Attention models: images, and below them what each glimpse shows, as many rows as there are glimpses.
     """
 
     run: OneRun
