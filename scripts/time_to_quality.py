@@ -55,6 +55,7 @@ def main(folder: Path, bench: Path, picture: Path) -> None:
     axes.set(
         xscale="log", xlabel="minutes of training on two cores", ylabel="validation bound (nats)", ylim=(-125, None)
     )
+    axes.xaxis.set_major_formatter("{x:g}")  # without mathematical text, which our figures do not parse
     axes.legend()
     picture.write_bytes(figure_bytes(figure, "svg"))
 

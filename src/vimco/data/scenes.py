@@ -21,13 +21,11 @@ TRANSLATED_MNIST = Identity(
     checksum="fa438b7cbcda878a14dac55c77cbe8b3597066bc472eebd9f5ff928a03d5e717",
     note=NOTE,
 )
-CLUTTERED_MNIST = Identity(
+CLUTTERED_MNIST = dataclasses.replace(
+    TRANSLATED_MNIST,
     name="cluttered-mnist",
     description="the same among four pieces of other digits",
-    sizes=MNIST.sizes,
-    image_shape=(60, 60),
     checksum="758916d922b1a6ff877eca409977e0a9480bf75e8e06d78e3d3a2e3712156edf",
-    note=NOTE,
 )
 TRANSLATED_BARS = Identity(
     name="translated-bars",

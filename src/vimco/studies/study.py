@@ -19,10 +19,9 @@ from vimco.errors import UsageError
 from vimco.models import MODELS
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
-from vimco.studies.cells import PAPER, Cell
+from vimco.studies.cells import PAPER, Cell, variations
 from vimco.studies.claims import Claim
 from vimco.studies.document import Block, Section, Text
-from vimco.studies.results import on_protocol
 
 
 def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
@@ -57,7 +56,9 @@ class Study:
 
     def section(self, runs: Sequence[Run]) -> Section:
         """Return its results so far, and the cells that were not run."""
-        missing = [cell for cell in self.cells if not on_protocol(runs, cell)]
+        found = [(Cell.of(run.config), _departures(run.config)) for run in runs]
+        done = {Cell.of(run) for run in self.runs() if (Cell.of(run), _departures(run)) in found}
+        missing = [cell for cell in self.cells if cell not in done]
         if len(missing) == len(self.cells):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
         sizes: dict[str, list[str]] = {}
@@ -172,6 +173,11 @@ def arguments_of(config: RunConfig) -> list[str]:
 def command(config: RunConfig, output: str) -> str:
     """Return the command line that trains this run from its beginning."""
     return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
+
+
+def _departures(config: RunConfig) -> dict[str, Any]:
+    """Return where a run departs from the paper's protocol, whatever its length."""
+    return {name: value for name, value in variations(config).items() if name != "schedule_updates"}
 
 
 def _matches(name: str, pattern: str) -> bool:
