@@ -50,10 +50,16 @@ smoke: $(VENV)/.installed-test
 	  sh scripts/smoke.sh $(PYTHON) "$$package" || exit 1; \
 	done
 
-# Check the versions in constraints.txt against the known vulnerabilities on PyPI. Needs the network.
+# Check the versions in constraints.txt against known vulnerabilities: those on PyPI, by the network, or, without a
+# network, those of a local copy of the OSV database: make audit ADVISORIES=all.zip
 audit: $(VENV)/.installed
+ifdef ADVISORIES
+	$(INSTALL) packaging
+	$(BIN)/python scripts/audit.py $(ADVISORIES)
+else
 	$(INSTALL) pip-audit
-	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
+	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --strict
+endif
 
 # Measure milliseconds per update beside the matrix products alone: print a table, write bench.json (or BENCH_OUTPUT).
 bench: $(VENV)/.installed
