@@ -150,6 +150,27 @@ def test_stopped_and_resumed_is_never_stopped(reference, halfway):
     assert recorder.warnings == []
 
 
+OTHER_STATES = {
+    "muprop": {"estimator": "muprop", "estimator_options": ("baseline-width=2", "variance-normalisation=true")},
+    "local signals": {"estimator": "nvil", "estimator_options": ("local-signals=true", "baseline-width=2")},
+    "gaussian": {"task": "gaussian", "estimator": "dreg"},
+}
+
+
+@pytest.mark.parametrize("changes", OTHER_STATES.values(), ids=OTHER_STATES)
+def test_other_estimators_and_models_resume_too(tmp_path, changes):
+    """Baselines of single layers, reparameterised latents: stopped, resumed and evaluated as if never stopped."""
+    config = dataclasses.replace(SMALL, num_samples=1, averaging=0.9, **changes)
+    whole = session.train(config, tmp_path / "whole")
+    stopped = stopped_run(config, tmp_path / "stopped", 25)
+    assert read_arrays(stopped.path / checkpoints.CHECKPOINT)[1]["update"] < 50
+    session.resume(stopped.path, Recorder())
+    assert_same_outcome(stopped.path, whole.path)
+    first, second = (run.evaluate(3, "validation", weights="best-average") for run in (whole, stopped))
+    assert math.isfinite(first.mean_bound)
+    assert first.mean_bound == second.mean_bound
+
+
 def train_or_resume(path):
     if (path / directory.CONFIG).exists():
         return session.resume(path, Recorder())
