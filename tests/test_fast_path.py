@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vimco
+from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.models.kernels import bernoulli
 from vimco.models.kernels.bernoulli import (
@@ -25,7 +26,8 @@ from vimco.models.kernels.products import with_stored_gradient
 from vimco.models.kernels.randomness import fold_in, sample_words, threefry_2x32
 from vimco.models.layers import BernoulliLayer
 from vimco.parameters import partition
-from vimco.training import compilation
+from vimco.runs.experiment import Experiment
+from vimco.training import compilation, evaluation, loop
 from vimco.training.compilation import compiler_options
 
 
@@ -333,3 +335,50 @@ def test_cipher_and_signal_are_computed_once(batch_size):
     assert of_layers
     arithmetic = rf"= f32\[16,{batch_size}\]\S* (?:add|subtract|multiply|select|negate)\("
     assert not [c for c in of_layers if re.search(arithmetic, c)]
+
+
+@pytest.fixture(scope="module")
+def training():
+    """Return the arguments of the compiled loop: trainer, examples, order and number of updates; state."""
+    config = vimco.RunConfig(data="synthetic", layers=(3, 2), num_samples=2, averaging=0.9)
+    experiment = Experiment(config, load_dataset("synthetic"))
+    examples = experiment.examples("train")
+    fixed = (experiment.trainer, examples, experiment.trainer.epoch_order(examples, 0), jnp.asarray(3, jnp.int32))
+    return fixed, experiment.initial_state()
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_updates_and_evaluations_are_lowered_for_accelerators(training, platform):
+    """Lowering fails on operations that a platform does not have. Nothing is compiled or run, which needs a device."""
+    fixed, state = training
+    for function, arguments in (
+        (loop.advance, (fixed, state)),
+        (
+            evaluation._statistics_of_slices,
+            (None, state.model, fixed[1], jnp.arange(4), [jax.random.key(1)], 60, True),
+        ),
+    ):
+        arrays, rest = eqx.partition(arguments, eqx.is_array)
+        jitted = jax.jit(lambda arrays, f=function, rest=rest: eqx.filter(f(*eqx.combine(arrays, rest)), eqx.is_array))
+        text = jitted.trace(arrays).lower(lowering_platforms=(platform,)).as_text()
+        assert "stablehlo.while" in text  # the whole loop
+        calls = set(re.findall(r"custom_call @(\w+)", text))
+        assert not calls, f"{platform} would need {calls}"
+
+
+def test_the_loop_needs_no_compiler_options(training, monkeypatch):
+    """Other platforms than CPUs compile without them: the same training, to rounding."""
+    fixed, state = training
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    after = [
+        jax.jit(
+            lambda arrays: eqx.filter(loop.advance(fixed, eqx.combine(arrays, rest)), eqx.is_array),
+            compiler_options=options,
+        )(arrays)
+        for options in (compiler_options(), {})
+    ]
+    for one, other in zip(*map(jax.tree.leaves, after), strict=True):
+        if jnp.issubdtype(one.dtype, jnp.floating):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert compiler_options.__wrapped__() == {}
