@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
 from vimco.runs.figures import COLOURS, Curve
@@ -36,10 +38,10 @@ MODELS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
 }
 EXPLANATION = (
     "The bound on the validation set, with the training K, of the runs chosen by it: after the largest number of "
-    "updates at which all runs of a table were validated, and at the last validation within the time that the shortest "
-    "of them took. Times are those of the runs' own metrics, without validations: fair where the runs had a processor "
-    "to themselves. RLOO and TVO ascend another objective, and RWS another one for its proposal. "
-    "How noisy the gradients are is measured by `python -m benchmarks.estimators`."
+    "updates at which all runs of a table were validated, and after the time that the shortest of them took, on the "
+    "straight line between two validations. Times are those of the runs' own metrics, without validations: fair where "
+    "the runs had a processor to themselves. RLOO and TVO ascend another objective, and RWS another one for its "
+    "proposal. How noisy the gradients are is measured by `python -m benchmarks.estimators`."
 )
 CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
 
@@ -83,17 +85,25 @@ def _table(model: str, best: dict[str, Run]) -> Table:
     for title, run in best.items():
         lines = [line for line in run.metrics() if line.get("validation_bound") is not None]
         then = [line["validation_bound"] for line in lines if line["update"] == common]
-        in_time = [line["validation_bound"] for line in lines if line["seconds"] <= seconds]
+        in_time = _at(seconds, [(line["seconds"], line["validation_bound"]) for line in lines])
         last = run.metrics()[-1]
         rows.append(
             (
                 Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)),
-                *(Entry(minus(v[-1])) if v else Entry("–", is_missing=True) for v in (then, in_time)),
+                *(Entry(minus(v[0])) if v else Entry("–", is_missing=True) for v in (then, in_time)),
                 Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
             )
         )
     headings = (model, f"after {short_count(common)} updates", f"after {time_in_words(seconds)}", "ms an update")
     return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
+
+
+def _at(seconds: float, points: list[tuple[float, float]]) -> list[float]:
+    """Return the bound at a moment, on the straight line between two validations; nothing before the first."""
+    if not points or seconds < points[0][0]:
+        return []
+    times, bounds = zip(*points, strict=True)
+    return [float(np.interp(seconds, times, bounds))]
 
 
 register_study(
