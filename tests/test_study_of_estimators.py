@@ -55,3 +55,13 @@ def test_runs_of_other_lengths_are_compared_at_the_last_common_validation(tmp_pa
     table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
     assert table.headings[1] == "after 1k updates"
     assert len(MODELS) == 6
+
+
+def test_a_longer_run_of_one_method_is_not_compared(tmp_path):
+    """Three methods have 1000 updates; VIMCO's run of 3000 is left out, though its bound is better."""
+    for title in ("VIMCO", "RWS", "f̂ = 0"):
+        recorded(tmp_path / "short", title, bound=-100.0)
+    recorded(tmp_path / "long", "VIMCO", bound=-90.0, updates=3000)
+    table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
+    assert table.headings[1] == "after 1k updates"
+    assert [row[1].text for row in table.rows] == ["−100.00"] * 3

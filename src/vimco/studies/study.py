@@ -62,8 +62,10 @@ class Study:
         if len(missing) == len(self.cells):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
         sizes: dict[str, list[str]] = {}
+        has_one_model = len({(cell.task, cell.layers) for cell in self.cells}) == 1
         for cell in missing:
-            sizes.setdefault(cell.title, []).append(str(cell.num_samples))
+            title = cell.title if has_one_model else f"{cell.title}, {'-'.join(map(str, cell.layers))}"
+            sizes.setdefault(title, []).append(str(cell.num_samples))
         listed = "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())
         rest = [Text(f"Not run: {listed}.")] if missing else []
         return Section(self.name, self.title, (*self.show(self, runs), *rest))
