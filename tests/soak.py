@@ -63,6 +63,7 @@ OF_A_MODEL = {
 OF_A_RUN = {"tensorboard": (False, True), "updates": (65, 90), "checkpoint_seconds": (0.0, 0.0, 30.0)}
 KINDS = {"step": 8, "moment": 4, "burst": 2, "pause": 1, "disk": 2, "clock": 1, "damage": 1, "readers": 1}  # how often
 STEPS = 30  # on files that a command lives at most, where it is to crash
+CRASHES = 60  # of one round at most: the next has another model
 RUNS = 2  # of one study
 SESSIONS = 10  # of one run of processes that are disturbed; later ones are not
 STUDY_OF_PROCESSES_EVERY = 10  # rounds
@@ -443,7 +444,8 @@ def main() -> None:
     campaign, number = Campaign(folder, options.seed), 0
     while campaign.kills < options.kills and not campaign.differences:
         number += 1
-        campaign.one_round(number, options.kills - campaign.kills, with_processes=not options.no_processes)
+        crashes = min(CRASHES, options.kills - campaign.kills)
+        campaign.one_round(number, crashes, with_processes=not options.no_processes)
         print(
             f"{campaign.kills} kills, {cpu_minutes():.1f} minutes of the processor", dict(campaign.counts), flush=True
         )
