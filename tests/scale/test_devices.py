@@ -16,7 +16,7 @@ import vimco
 from vimco import RunConfig, UsageError, named_estimator
 from vimco.data import load_dataset
 from vimco.estimators import ESTIMATORS
-from vimco.models import gaussian_model
+from vimco.models import attention_model, gaussian_model
 from vimco.runs import directory
 from vimco.samples import Examples, Keys
 from vimco.training.devices import mesh_of, on_every_device, refuse_uneven
@@ -26,12 +26,14 @@ from vimco.training.loop import Totals, Trainer, TrainingState, gradient_and_est
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 B = 32
-ONE_MODEL = {"tang": "structured-prior"} | dict.fromkeys(("pathwise", "dreg", "stl", "rws-dreg"), "gaussian")
+ONE_MODEL = {"tang": "structured-prior", "ram": "attention-prior"} | dict.fromkeys(
+    ("pathwise", "dreg", "stl", "rws-dreg"), "gaussian"
+)
 K_OF = {"stl": 1}
-NAMES = [name for name in ESTIMATORS if name != "ram"]  # ram needs the model of attention, which ignores parts
 CASES = [
-    *((name, ONE_MODEL.get(name, "generative"), K_OF.get(name, 3), 8) for name in NAMES),
-    *((name, "structured-learned", 3, 2) for name in NAMES if name not in ONE_MODEL),
+    *((name, ONE_MODEL.get(name, "generative"), K_OF.get(name, 3), 8) for name in ESTIMATORS),
+    *((name, "structured-learned", 3, 2) for name in ESTIMATORS if name not in ONE_MODEL),
+    *((name, "attention-learned", 3, 4) for name in ("vimco", "rws-both")),
     *((name, "structured-prior", 3, 4) for name in ("vimco", "nvil")),
     *((name, "generative", 3, n) for name in ("vimco", "nvil") for n in (2, 4)),
     ("nvil local-signals=true", "generative", 1, 4),
@@ -44,6 +46,9 @@ def model_of(kind):
     """Return a model whose parameters are not the initial ones, so that a gradient says something."""
     if kind == "gaussian":
         model = gaussian_model(jax.random.key(0), (2,), jnp.full(3, 0.4), hidden=(2,))
+    elif kind.startswith("attention"):
+        sizes = {"glimpses": 2, "units": 3, "grid": 2, "patch": 2, "scales": 1, "num_labels": 3}
+        model = attention_model(jax.random.key(0), (3, 3), proposal=kind.removeprefix("attention-"), **sizes)
     else:
         model = sbn_model(kind)
     arrays, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -53,6 +58,9 @@ def model_of(kind):
 
 def examples_of(kind):
     model = model_of(kind)
+    if kind.startswith("attention"):
+        images = jax.random.bernoulli(jax.random.key(1), 0.4, (B, 9)).astype(jnp.uint8)
+        return Examples(jax.nn.one_hot(jnp.arange(B) % 3, 3, dtype=jnp.uint8), images)
     D, C = (3, 0) if kind == "gaussian" else (model.likelihood.bias.shape[0], model.centre_context.mean.shape[0])
     bits = jax.random.bernoulli(jax.random.key(1), 0.4, (B, D + C)).astype(jnp.uint8)
     return Examples(bits[:, :D], bits[:, D:])
@@ -97,7 +105,7 @@ def arrays_of(tree):
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
-@pytest.mark.parametrize("kind", ["generative", "structured-learned", "gaussian"])
+@pytest.mark.parametrize("kind", ["generative", "structured-learned", "gaussian", "attention-learned"])
 def test_the_samples_are_those_of_one_device(kind, n):
     """Bit for bit: latents from the proposal, and dreams."""
     model, examples = model_of(kind), examples_of(kind)
@@ -105,8 +113,11 @@ def test_the_samples_are_those_of_one_device(kind, n):
     @eqx.filter_jit
     def on_one(part, model, examples):
         batch = examples.batch(jnp.arange(B), jnp.dtype("float32"), part)
-        latents, _ = model.proposal_sample(jax.random.key(3), jnp.arange(2), batch)
-        dreams = () if kind == "gaussian" else model.sample(jax.random.key(4), batch.context, part)
+        if kind == "attention-learned":
+            latents, dreams = model.paths(batch, model._chooser(jax.random.key(3), jnp.arange(2), batch)).places, ()
+        else:
+            latents, _ = model.proposal_sample(jax.random.key(3), jnp.arange(2), batch)
+            dreams = () if kind == "gaussian" else model.sample(jax.random.key(4), batch.context, part)
         drawn = jax.tree.map(lambda a: jnp.moveaxis(a, 1, -1), (latents, dreams))
         return drawn if part is None else jax.tree.map(part.joined, drawn)
 

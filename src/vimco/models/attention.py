@@ -5,7 +5,7 @@ The model of Mnih et al. (2014) and Ba et al. (2015), with places on a grid.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -130,6 +130,8 @@ class AttentionModel(eqx.Module):
     num_glimpses: int = eqx.field(static=True)
     slice_size: int | None = eqx.field(static=True, default=None)
 
+    heeds_parts: ClassVar[bool] = True
+
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return K paths from the proposal for each example."""
         return self._drawn(lambda choose: self._record(self.paths(batch, choose), batch), key, batch, num_samples)
@@ -161,7 +163,7 @@ class AttentionModel(eqx.Module):
         """Return log Q(a | image, y) at one dream (a, y) ~ P(y, a | image) for each image."""
         key_of_places, key_of_labels = jax.random.split(key)
         dream = self.drawn_paths(key_of_places, batch, jnp.arange(1))
-        labels = jax.random.categorical(key_of_labels, dream.log_labels[0])
+        labels = _first_above(_uniforms(key_of_labels, jnp.arange(1), 1, batch)[:, 0], dream.log_labels)[0]
         observation = jax.nn.one_hot(labels, dream.log_labels.shape[-1], dtype=batch.observation.dtype)
         places = stop_gradient(dream.places)
         return self.paths(Batch(observation, batch.context), lambda t, _: places[..., t]).log_proposal[0]
@@ -219,19 +221,25 @@ class AttentionModel(eqx.Module):
         return in_slices(lambda numbers: function(self._chooser(key, numbers, batch)), num_samples, self.slice_size)
 
     def _chooser(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> Choice:
-        """Return draws that depend on the key, the number of a sample, and its example's place in the batch alone.
+        """Return draws that depend on the key, the number of a sample, and its example's place in the batch alone."""
+        uniforms = _uniforms(key, numbers, self.num_glimpses, batch)
+        return lambda t, log_probabilities: _first_above(uniforms[:, t], log_probabilities)
 
-        One uniform number u for each place: the first place up to which the probabilities exceed u.
-        """
-        words, _ = sample_words(key, numbers, (self.num_glimpses, batch.context.shape[0]))
-        uniforms = (words >> jnp.uint32(8)).astype(batch.context.dtype) * 2.0**-24
 
-        def choose(t: int, log_probabilities: Float[Array, "k B G"]) -> Int[Array, "K B"]:
-            sums = jnp.cumsum(jnp.exp(stop_gradient(log_probabilities)), axis=-1)
-            place = jnp.sum(sums <= uniforms[:, t, :, None], axis=-1)
-            return jnp.minimum(place, sums.shape[-1] - 1)  # the last sum may be a little below 1
+def _uniforms(key: PRNGKeyArray, numbers: Int[Array, "K"], times: int, batch: Batch) -> Float[Array, "K T B"]:
+    """Return uniform numbers for samples of the batch; those of a part are the ones that it has in the whole batch."""
+    B, part = batch.context.shape[0], batch.part
+    words, _ = sample_words(key, numbers, (times, B if part is None else B * part.count))
+    if part is not None:
+        words = jnp.moveaxis(part.of(jnp.moveaxis(words, -1, 0)), 0, -1)
+    return (words >> jnp.uint32(8)).astype(batch.context.dtype) * 2.0**-24
 
-        return choose
+
+def _first_above(uniform: Float[Array, "K B"], log_probabilities: Float[Array, "k B G"]) -> Int[Array, "K B"]:
+    """Return a draw for each uniform number: the first choice up to which the probabilities exceed it."""
+    sums = jnp.cumsum(jnp.exp(stop_gradient(log_probabilities)), axis=-1)
+    choice = jnp.sum(sums <= uniform[..., None], axis=-1)
+    return jnp.minimum(choice, sums.shape[-1] - 1)  # the last sum may be a little below 1
 
 
 def _of_label(paths: Paths, batch: Batch) -> Float[Array, "K B"]:
