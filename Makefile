@@ -33,8 +33,8 @@ test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
 
 # Test several devices, processes and machines, in separate processes, since JAX counts its devices once.
-test-scale: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --numprocesses 2 --dist load tests/scale
+test-scale: $(VENV)/.installed-scale
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/scale
 
 # Disturb runs by a thousand kills, full disks and damaged files: each must end as if undisturbed. Takes about half
 # an hour of processor time.
@@ -97,6 +97,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable ".[test,numpyro]"
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-scale: $(VENV)/.installed-test
+	$(INSTALL) --editable ".[test,cluster]"
+	@touch $@
 
 $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable ".[docs]"

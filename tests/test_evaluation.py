@@ -16,7 +16,7 @@ from vimco.errors import UsageError
 from vimco.models import generative_sbn
 from vimco.samples import Batch, Examples, ImportanceSamples
 from vimco.signals import jackknife_bound
-from vimco.training.evaluation import BLOCK, ROWS, Evaluation, evaluate, paired_comparison
+from vimco.training.evaluation import BLOCK, ROWS, Evaluation, evaluate, joined, paired_comparison
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -139,6 +139,19 @@ def test_the_jackknife_in_blocks(float64):
     assert evaluation.to_json()["jackknife_negative_log_likelihood"] is None
     with pytest.raises(UsageError, match="needs K = 2 or more; got 1"):
         evaluate(model, examples, jax.random.key(3), 1, jackknife=True)
+
+
+@pytest.mark.parametrize("number", [3, 7])  # six slices: a part of several has none
+def test_parts_are_bit_for_bit_the_whole(number):
+    model, examples, key = tiny_model(), Examples(pixels()), jax.random.key(3)
+    whole = evaluate(model, examples, key, 60)
+    parts = [evaluate(model, examples, key, 60, part=(i + 1, number)) for i in range(number)]
+    assert (min(len(part.bound) for part in parts) == 0) == (number == 7)
+    for actual, expected in zip(joined(parts)[1:4], whole[1:4], strict=True):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
+    with pytest.raises(UsageError, match="There is no part 4 of 3"):
+        evaluate(model, examples, key, 60, part=(4, 3))
 
 
 def test_progress_is_told_to_the_end():

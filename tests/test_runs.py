@@ -32,11 +32,11 @@ from program import (
 )
 
 import vimco
-from vimco import files
+from vimco import cli, files
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.files import replace_file
-from vimco.runs import checkpoints, directory, interrupts, pictures, session, store
+from vimco.runs import checkpoints, directory, interrupts, locks, pictures, session, store
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.store import DamagedFileError, read_arrays, write_tree
@@ -469,12 +469,41 @@ def test_the_second_process_is_refused(halfway):
             session.resume(halfway)
 
 
+def test_an_evaluation_in_parts_is_recorded_as_one(reference, tmp_path):
+    """Bit for bit, when all parts are there, for the present weights, and undamaged."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    run, whole = directory.load(path), directory.load(path).evaluate(60, weights="best-average")
+
+    def evaluate(part):
+        cli.main(["evaluate", str(path), "--num-samples", "60", "--weights", "best-average", "--part", part, "3"])
+
+    evaluate("1")
+    evaluate("2")
+    assert not run.join_parts(60, "best-average", 3)
+    evaluate("3")
+    parts = sorted(path.glob("evaluation-*"))
+    assert len(parts) == 3
+    content = parts[1].read_bytes()
+    parts[1].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert not run.join_parts(60, "best-average", 3)
+    parts[1].write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory.Run, "update_of", lambda *_: 7)
+        assert not run.join_parts(60, "best-average", 3)
+    assert run.evaluations == []
+    assert run.join_parts(60, "best-average", 3)
+    (record,) = run.evaluations
+    expected = {"split": "test", "weights": "best-average", "seed": 0, "update": whole.update, **whole.to_json()}
+    assert record == expected
+    assert list(path.glob("evaluation-*")) == []
+
+
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
     def unknown(*_arguments, **_options):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(store.filelock, "lock_descriptor", unknown)
-    with pytest.raises(UsageError, match="offers no locks"), store.lock_for_training(tmp_path):
+    monkeypatch.setattr(locks.filelock, "lock_descriptor", unknown)
+    with pytest.raises(UsageError, match="offers no locks"), locks.lock_for_training(tmp_path):
         pass
 
 

@@ -14,7 +14,7 @@ from recorded import recorded_run
 from vimco import cli, files
 from vimco.data import load_dataset
 from vimco.errors import UsageError, printable
-from vimco.runs import checkpoints, directory, store
+from vimco.runs import checkpoints, directory, locks, store
 from vimco.runs.config import RunConfig
 
 CONFIG = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=20)
@@ -51,7 +51,7 @@ def secret(tmp_path):
 def test_a_lock_that_is_a_link(path, secret):
     """Opening it for writing would have emptied its target."""
     (path / ".lock").symlink_to(secret)
-    with pytest.raises(UsageError, match="cannot be written to"), store.lock_for_training(path):
+    with pytest.raises(UsageError, match="cannot be written to"), locks.lock_for_training(path):
         pass
     assert secret.read_text() == "{}"
 

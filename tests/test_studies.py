@@ -25,7 +25,7 @@ from vimco.studies.cells import variations
 from vimco.studies.results import chosen, collected
 from vimco.studies.runner import durations, local
 from vimco.studies.runner.engine import Ending
-from vimco.studies.runner.execution import Watch, execute
+from vimco.studies.runner.execution import Watch, execute, run_study
 from vimco.studies.runner.local import LocalWorkers
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.study import digest, label, run_name
@@ -268,7 +268,7 @@ print("Note: wrote", path.name, file=sys.stderr)
 
 @pytest.fixture
 def small_program(monkeypatch):
-    monkeypatch.setattr(local, "PROGRAM", (sys.executable, "-c", SMALL_PROGRAM))
+    monkeypatch.setattr(local, "PROGRAM", ("-c", SMALL_PROGRAM))
 
 
 class Endings(Watch):
@@ -357,7 +357,7 @@ def test_a_signal_asks_every_run_to_save(tmp_path, small_program):
 ORPHANING = """
 import os, pathlib, signal, sys, time
 from vimco.studies.runner import local
-local.PROGRAM = (sys.executable, "-c", sys.argv[1])
+local.PROGRAM = ("-c", sys.argv[1])
 local.LocalWorkers(1).start(["waits", sys.argv[2]])
 while not pathlib.Path(sys.argv[2] + ".first").exists():
     time.sleep(0.01)
@@ -577,6 +577,21 @@ def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
     assert "lr0.0003" in task.path.name
     results, _ = collected([tmp_path])
     assert [run.path for run in chosen(results, Cell.of(trainings[0].config))] == [task.path]
+
+
+def test_an_evaluation_with_many_samples_is_several_tasks(tmp_path):
+    (training,) = planned(STUDIES["iwae"].adjusted(updates=10, rates=[1e-3], only=["50-pathwise-K5"]), tmp_path)
+    recorded_run(training.path.parent, training.config)
+
+    class Two(AtOnce):
+        number = 2
+
+    for engine, number in ((AtOnce(), 1), (Two(), 5)):
+        outcome = run_study([training], STUDIES["iwae"].evaluation_samples, engine, Watch())
+        assert outcome.failures == []
+        whole = ["evaluate", str(training.path), "--num-samples", "5000", "--weights", "best", "--seed", "0"]
+        parts = [["--part", str(i), "5"] for i in range(1, 6)] if number > 1 else [[]]
+        assert engine.started == [[*whole, *part] for part in parts]
 
 
 def test_the_program_in_the_documentation_works_as_printed(tmp_path, monkeypatch):

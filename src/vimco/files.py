@@ -86,6 +86,12 @@ def rename_file(path: Path, target: Path) -> None:
         _flush_directory(target.parent)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, if there is one."""
+    with _as_usage_error(path, "Nothing was lost"):
+        _remove(path)
+
+
 def remove_unfinished_files(folder: Path) -> None:
     """Remove the half-written files of a killed process. Only the process that holds the folder may call this."""
     for path in folder.glob(".*.part"):

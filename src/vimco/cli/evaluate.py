@@ -51,6 +51,9 @@ class Evaluate:
     """Print JSON instead of sentences."""
     per_example: Path | None = None
     """Also write the bound of every example to this CSV file."""
+    part: tuple[int, int] | None = None
+    """Only a part of the examples, such as 2 5, the second of five, for `vimco study`, which joins them: write it to
+    the run directory."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
     plugin: Plugin = None
 
@@ -64,6 +67,11 @@ class Evaluate:
             raise UsageError("--jackknife leaves out one sample at a time: it needs --num-samples 2 or more.")
         if self.num_samples > MAX_INTEGER:
             raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
+        if self.part is not None and not 1 <= self.part[0] <= self.part[1]:
+            raise UsageError(f"--part 2 5 is the second of five; got {self.part[0]} {self.part[1]}.")
+        others = (self.split != "test", self.seed != directory.EVALUATION_SEED, self.jackknife, self.json)
+        if self.part is not None and (self.per_example is not None or any(others)):
+            raise UsageError("--part is of the test split, with seed 0, and printed nowhere: leave the others out.")
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
         with self.layout.joined():
@@ -74,6 +82,10 @@ class Evaluate:
         evaluations: list[Evaluation] = []
         for run in loaded:
             evaluations.append(self._evaluation(run))
+            if self.part is not None:
+                if jax.process_index() == 0:
+                    run.record_part(evaluations[-1], self.weights, self.part)
+                continue
             if not self.json:
                 _print_evaluation(run, evaluations[-1], self.split, self.weights)
             if jax.process_index() > 0:
@@ -91,7 +103,7 @@ class Evaluate:
                 if _are_comparable(loaded[0], run):
                     record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
             out.print_json(json.dumps(records[0] if len(records) == 1 else records), ensure_ascii=True)
-        else:
+        elif self.part is None:
             for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
                 _print_comparison(loaded[0], evaluations[0], run, evaluation)
         if self.per_example is not None and jax.process_index() == 0:
@@ -107,6 +119,7 @@ class Evaluate:
                 progress=progress,
                 jackknife=self.jackknife,
                 devices=self.layout.devices,
+                part=self.part or (1, 1),
             )
 
 

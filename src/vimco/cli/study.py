@@ -1,10 +1,11 @@
 """The command `vimco study`: parse, call, print."""
 
+import contextlib
 import math
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +24,8 @@ from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
-from vimco.studies.runner.engine import Ending, Task
+from vimco.studies.runner.cluster import connected
+from vimco.studies.runner.engine import Ending, Engine, Task
 from vimco.studies.runner.execution import Outcome
 from vimco.studies.runner.script import slurm_script
 from vimco.studies.runner.tasks import Training
@@ -51,10 +53,15 @@ class RunStudy:
     """The data set, in place of the study's own: the paper's, for most."""
     averaging: float | None = None
     """Also keep averaged parameters, with this decay (0.999, say), and evaluate them too."""
-    workers: int = 1
-    """Runs at a time, each in a separate process."""
+    workers: int | None = None
+    """Runs at a time, each in a separate process: 1, or on a cluster as many as its workers have threads."""
     threads: int | None = None
     """Cores of each process; by default all are shared out."""
+    cluster: str | None = None
+    """Run on a Dask cluster: the address of its scheduler, such as host:8786; or slurm, pbs, lsf or sge, whose jobs
+    become a cluster."""
+    cluster_options: Path | None = None
+    """A YAML file with the options of dask-jobqueue for slurm, pbs, lsf or sge: cores, memory, walltime, queue."""
     output: Path = Path("studies")
     """Where run directories and figures go."""
     dry_run: bool = False
@@ -71,6 +78,8 @@ class RunStudy:
         for option, value in (("--updates", self.updates), ("--workers", self.workers), ("--threads", self.threads)):
             if value is not None and value < 1:
                 raise UsageError(f"{option} must be positive; got {value}.")
+        if self.cluster is None and self.cluster_options is not None:
+            raise UsageError("--cluster-options needs --cluster: slurm, pbs, lsf or sge.")
         for rate in self.rates:
             if not 0 < rate < math.inf:
                 raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
@@ -84,7 +93,7 @@ class RunStudy:
             only=self.only,
         )
         trainings = planned(configurations, self.output)
-        _print_plan(study, trainings, self.workers)
+        _print_plan(study, trainings, self.workers or 1)
         if self.dry_run:
             return
         with download_progress(err) as progress:  # once, before all workers need it
@@ -92,12 +101,24 @@ class RunStudy:
         if self.script is not None:
             self._write_script(trainings)
             return
-        crew = LocalWorkers(self.workers, self.threads)
-        with StudyDisplay(trainings, self.workers) as display:
-            outcome = run_study(trainings, study.evaluation_samples, crew, display)
+        with self._engine(trainings) as engine, StudyDisplay(trainings, engine) as display:
+            outcome = run_study(trainings, study.evaluation_samples, engine, display)
         if outcome.signal_number is None:
             _show(study, self.output, trainings[0].config.data)
         _finish(outcome, self.output)
+
+    @contextlib.contextmanager
+    def _engine(self, trainings: Sequence[Training]) -> Iterator[Engine]:
+        """Return the engine for the length of the study: processes of this machine, or a cluster."""
+        if self.cluster is None:
+            yield LocalWorkers(self.workers or 1, self.threads)
+            return
+        due = max(1, sum(not training.is_done() for training in trainings))
+        with connected(
+            self.cluster, self.cluster_options, self.output, number=self.workers, most=due, threads=self.threads
+        ) as engine:
+            out.print(f"Dask scheduler at {engine.address}; dashboard: {engine.client.dashboard_link}")
+            yield engine
 
     def _write_script(self, trainings: Sequence[Training]) -> None:
         """Write the job array of what is not done beside the run directories, and print how to start it."""
@@ -128,8 +149,8 @@ class RunStudy:
 class StudyDisplay(Watch):
     """A bar for each running task on a terminal; a line for each task that ends."""
 
-    def __init__(self, trainings: Sequence[Training], workers: int):
-        self.trainings, self.workers = trainings, workers
+    def __init__(self, trainings: Sequence[Training], engine: Engine):
+        self.trainings, self.engine = trainings, engine
         self.next_look = 0.0
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
@@ -170,7 +191,7 @@ class StudyDisplay(Watch):
         self.next_look = time.monotonic() + 3
         left = dict(zip(self.trainings, durations.seconds_of_each(self.trainings), strict=True))
         num_done = sum(seconds == 0 for seconds in left.values())
-        time_left = durations.words(durations.seconds_left(list(left.values()), self.workers))
+        time_left = durations.words(durations.seconds_left(list(left.values()), self.engine.number))
         text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
         self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:

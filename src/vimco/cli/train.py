@@ -1,6 +1,7 @@
 """The command `vimco train`: parse, call, print."""
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Train:
     """The run directory to make. By default a new one under runs/."""
     or_resume: bool = False
     """If --output holds a run of this configuration already, resume it: for commands that may be started again."""
+    wait: float = 0.0
+    """With --or-resume: wait so many seconds for another process that trains in the directory, before giving up."""
     resume: Path | None = None
     """Resume the run in this directory; a budget given with it replaces the run's own."""
     layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
@@ -65,12 +68,16 @@ class Train:
 
     def _train(self) -> None:
         config, path, devices = self.config, self.resume, self.layout.devices
+        if not 0 <= self.wait < math.inf or (self.wait and not self.or_resume):
+            raise UsageError(f"--wait is a number of seconds, and goes with --or-resume; got {self.wait:g}.")
         if self.or_resume:
             output = self.output
             if path is not None or output is None:
                 raise UsageError("--or-resume needs --output, the directory of the run.")
             train_with_display(
-                lambda display: session.train_or_resume(config.checked, output, display, devices=devices)
+                lambda display: session.train_or_resume(
+                    config.checked, output, display, devices=devices, wait=self.wait
+                )
             )
         elif path is None:
             train_with_display(lambda display: session.train(config.checked, self.output, display, devices=devices))

@@ -8,6 +8,7 @@ checkpoint.previous.safetensors    the one before it, the fallback if the latest
 best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
 summary.json                       the results and evaluations; `stages`: those from before an extension
+evaluation-*-part-*.safetensors    parts of an evaluation, until all are there
 curves.png, samples.png            pictures
 page.html                          the model as a web page to draw on, on request
 tensorboard/                       event files, on request
@@ -32,22 +33,24 @@ import numpy as np
 
 from vimco.data import Dataset, Progress, load_dataset
 from vimco.errors import UsageError
+from vimco.files import remove_file
 from vimco.runs.checkpoints import CHECKPOINT, facts_of_run, latest_checkpoint, latest_update, refuse_another_run
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
+from vimco.runs.locks import lock_records
 from vimco.runs.store import (
     DamagedFileError,
     filled,
     fits,
-    lock_records,
     metrics_and_damage,
     read_arrays,
     read_facts,
     read_json,
     write_json,
+    write_tree,
 )
 from vimco.training.devices import mesh_of
-from vimco.training.evaluation import Evaluation, evaluate
+from vimco.training.evaluation import Evaluation, Prediction, evaluate, joined
 
 Weights = Literal["best", "best-average", "latest"]
 T = TypeVar("T")
@@ -67,6 +70,7 @@ _EVALUATION = {
     **dict.fromkeys(("split", "weights"), str),
     **dict.fromkeys(("negative_log_likelihood", "standard_error"), (float, None)),
 }
+_PART = ("bound", "variance", "effective_sample_size")
 _STAGE = {"updates": int, "evaluations": [_EVALUATION]}
 _SUMMARY = {"updates": int, "best": _BEST, "best_average": _BEST, "note": str, "evaluations": [_EVALUATION]}
 
@@ -229,14 +233,18 @@ class Run:
         progress: Any = None,
         devices: int = 1,
         jackknife: bool = False,
+        part: tuple[int, int] = (1, 1),
     ) -> Evaluation:
-        """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with."""
+        """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with.
+
+        The part (2, 5) is the second of five parts of the examples.
+        """
         mesh = mesh_of(devices)
         model, update = self.model_and_update(weights)
         with precision(self.config):
             examples = Experiment(self.config, self.dataset(), mesh).examples(split)
             key = key_for(Purpose.EVALUATION, seed)
-            evaluation = evaluate(model, examples, key, num_samples, progress, mesh, jackknife=jackknife)
+            evaluation = evaluate(model, examples, key, num_samples, progress, mesh, jackknife=jackknife, part=part)
             return evaluation._replace(update=update)
 
     def record_outcome(self, outcome: dict[str, Any]) -> None:
@@ -267,6 +275,50 @@ class Run:
             summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+
+    def record_part(self, evaluation: Evaluation, weights: Weights, part: tuple[int, int]) -> None:
+        """Write a part of an evaluation for a table to a file of its own, until `join_parts` joins all."""
+        arrays = {name: getattr(evaluation, name) for name in _PART}
+        units, prediction = evaluation.active_units, evaluation.prediction
+        more = {"active_units": units, "prediction": None if prediction is None else list(prediction)}
+        facts = {**self.facts, "update": evaluation.update, **more}
+        write_tree(self._part(evaluation.num_samples, weights, part), arrays, facts)
+
+    def evaluated_part(self, num_samples: int, weights: Weights, part: tuple[int, int]) -> Evaluation | None:
+        """Return a part that was written for the present weights; None if there is none."""
+        path = self._part(num_samples, weights, part)
+        try:
+            arrays, facts = read_arrays(path)
+            refuse_another_run(facts, self.config, self.data["checksum"], path)
+        except UsageError:
+            return None
+        if facts.get("update") != self.update_of(weights) or not set(_PART) <= arrays.keys():
+            return None
+        units: Any = facts.get("active_units")
+        prediction: Any = facts.get("prediction")
+        return Evaluation(
+            num_samples,
+            arrays["bound"],
+            arrays["variance"],
+            arrays["effective_sample_size"],
+            facts["update"],
+            active_units=tuple(units) if fits(units, [int]) else None,
+            prediction=Prediction(*prediction) if fits(prediction, [float]) and len(prediction) == 3 else None,
+        )
+
+    def join_parts(self, num_samples: int, weights: Weights, number: int) -> bool:
+        """Record an evaluation whose parts are all there, and remove them; return whether they are."""
+        each = [(i + 1, number) for i in range(number)]
+        parts = [part for one in each if (part := self.evaluated_part(num_samples, weights, one)) is not None]
+        if len(parts) < number:
+            return False
+        self.record_evaluation(joined(parts), "test", weights, EVALUATION_SEED)
+        for one in each:
+            remove_file(self._part(num_samples, weights, one))
+        return True
+
+    def _part(self, num_samples: int, weights: Weights, part: tuple[int, int]) -> Path:
+        return self.path / f"evaluation-{weights}-K{num_samples}-part-{part[0]}-of-{part[1]}.safetensors"
 
 
 def load(path: str | Path) -> Run:

@@ -17,15 +17,16 @@ from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.files import remove_unfinished_files
 from vimco.parameters import partition
-from vimco.runs import checkpoints, directory, store
+from vimco.runs import checkpoints, directory, locks, store
 from vimco.runs.checkpoints import Checkpoint, Progress
 from vimco.runs.config import BUDGET, RunConfig
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.interrupts import Signals, collect_signals
+from vimco.runs.locks import Lock
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
-from vimco.runs.store import Lock, filled, read_arrays, write_tree
+from vimco.runs.store import filled, read_arrays, write_tree
 from vimco.runs.team import Team, is_lost_process
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
@@ -73,7 +74,7 @@ def train(
             lock = None
             if team.is_first:
                 directory.make_directory(path)
-                lock = stack.enter_context(store.lock_for_training(path))
+                lock = stack.enter_context(locks.lock_for_training(path))
                 directory.create(run)
         state = experiment.initial_state(model)
         return _Session(run, team, lock, experiment, state, Progress(), observers).run_to_end()
@@ -100,7 +101,7 @@ def resume(
     _require_same(team, run, devices)
     with precision(run.config), contextlib.ExitStack() as stack:
         with team.as_one():
-            lock = stack.enter_context(store.lock_for_training(run.path)) if team.is_first else None
+            lock = stack.enter_context(locks.lock_for_training(run.path)) if team.is_first else None
             different = directory.differences(run, devices)
             if different:
                 observer.warned(
@@ -144,13 +145,16 @@ def _refuse_earlier_version(checkpoint: Checkpoint, run: Run) -> None:
 
 
 def train_or_resume(
-    config: RunConfig, output: str | Path, observer: Observer | None = None, *, devices: int = 1
+    config: RunConfig, output: str | Path, observer: Observer | None = None, *, devices: int = 1, wait: float = 0.0
 ) -> Run:
     """Train a run in the directory `output`, or resume the existing one, which must have this configuration.
 
-    A run that has come to the end of its budget stays as it is.
+    A run that has come to the end of its budget stays as it is. While another process trains in the directory, for
+    example one that was asked to stop and is about to save, this one waits up to `wait` seconds.
     """
     path = Path(output)
+    if wait and jax.process_index() == 0:
+        locks.wait_for_lock(path, wait)
     if not (path / directory.CONFIG).exists():
         return train(config, path, observer, devices=devices)
     there = directory.load(path).config

@@ -1,4 +1,4 @@
-"""The records of a run directory: JSON, lines of JSON, trees of arrays in safetensors files; and its locks.
+"""The records of a run directory: JSON, lines of JSON, trees of arrays in safetensors files.
 
 Files are written atomically, checked when read, and never executed. Only regular files are read, never through a link.
 """
@@ -7,14 +7,11 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import equinox as eqx
-import filelock
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +19,7 @@ import safetensors
 import safetensors.numpy
 
 from vimco.errors import UsageError
-from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, append_to_file, open_regular, read_file, write_file
+from vimco.files import append_to_file, open_regular, read_file, write_file
 
 T = TypeVar("T")
 
@@ -207,64 +204,3 @@ def fits(value: Any, kind: Any) -> bool:
     if kind in (int, float) and isinstance(value, int):
         return abs(value) < 2**63
     return isinstance(value, kind) and (kind is not float or math.isfinite(value))
-
-
-# Locks. The system releases them when the process ends, even if it is killed.
-
-
-@dataclass(frozen=True)
-class Lock:
-    """The lock of a run directory, which lets only this process train in it."""
-
-    path: Path
-    descriptor: int  # of its lock file
-
-    def check(self) -> None:
-        """Refuse to continue if the path is now another directory, or its lock another file."""
-        try:
-            found: os.stat_result | None = (self.path / ".lock").stat(follow_symlinks=False)
-        except OSError:
-            found = None
-        if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
-            raise UsageError(
-                f"{self.path} was moved, removed or replaced while it was being trained in. Training stopped and wrote "
-                "nothing to the new one; use --resume where the directory is now."
-            )
-
-
-@contextlib.contextmanager
-def lock_for_training(path: Path) -> Iterator[Lock]:
-    """Lock a run directory for training; raise `UsageError` if another process has locked it."""
-    try:
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written to: {error.strerror}.") from error
-    try:
-        try:
-            is_free = filelock.lock_descriptor(descriptor, blocking=False)
-        except OSError as error:
-            raise UsageError(
-                f"The file system of {path} offers no locks ({error.strerror}), so nothing would keep two processes "
-                "from training in it. Choose an --output elsewhere, or have it mounted with locks (Lustre: -o flock)."
-            ) from error
-        if not is_free:
-            raise UsageError(f"Another process is training in {path}: wait for it, or stop it first.")
-        yield Lock(path, descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def lock_records(folder: Path) -> Iterator[None]:
-    """Lock the records of this folder; wait while another process changes them."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
-    try:
-        # On a file system without locks, write without one, so that the result is not lost.
-        with contextlib.suppress(OSError):
-            filelock.lock_descriptor(descriptor)
-        yield
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,7 @@ minus the bound is in expectation a slightly too large estimate of −log P(x). 
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -127,13 +127,17 @@ def evaluate(
     mesh: Mesh | None = None,
     *,
     jackknife: bool = False,
+    part: tuple[int, int] = (1, 1),
 ) -> Evaluation:
     """Return L̂ with K = `num_samples` for every example, in slices of examples and of K: memory does not grow with K.
 
     The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is called with the number of
     examples done, and of all. The devices of a mesh take whole slices of examples; the results are those of one.
-    The jackknife draws the same samples a second time, which doubles the work.
+    The jackknife draws the same samples a second time, which doubles the work. The part (2, 5) is the second of five
+    runs of whole slices; `joined` makes of all of them what one call returns, bit for bit.
     """
+    if not 1 <= part[0] <= part[1]:
+        raise UsageError(f"There is no part {part[0]} of {part[1]}.")
     if num_samples < 1:
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
     if jackknife and num_samples < 2:
@@ -145,16 +149,21 @@ def evaluate(
         statistics = eqx.filter_jit(lambda *arguments: _statistics_of_slices(mesh, model, *arguments))
     size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
     at_once = 1 if mesh is None else mesh.size
+    starts = range(0, len(examples), size * at_once)
+    first, end = (len(starts) * number // part[1] for number in (part[0] - 1, part[0]))
+    length = min(end * size * at_once, len(examples)) - min(first * size * at_once, len(examples))
     parts = []
-    for number, start in enumerate(range(0, len(examples), size * at_once)):
+    for number in range(first, end):
+        start = starts[number]
         rows = jnp.arange(start, start + size * at_once) % len(examples)  # the first examples fill up the last slice
         keys = [jax.random.fold_in(key, number * at_once + i) for i in range(at_once)]
         parts.append(statistics(examples, *replicated((rows, keys), mesh), num_samples, jackknife))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(start + size * at_once, len(examples)), len(examples))
+    columns = list(zip(*parts, strict=True)) or [()] * (4 if jackknife else 3)  # a part may have no slices
     bound, variance, effective, *more = (
-        np.concatenate([np.asarray(part) for part in column])[: len(examples)] for column in zip(*parts, strict=True)
+        np.concatenate([np.zeros(0, np.float32), *map(np.asarray, column)])[:length] for column in columns
     )
     model, examples = on_one_device((model, examples), mesh)
     return Evaluation(
@@ -163,9 +172,18 @@ def evaluate(
         variance,
         effective,
         jackknife=more[0] if more else None,
-        active_units=active_units(model, examples, key),
-        prediction=prediction(model, examples, key),
+        active_units=active_units(model, examples, key) if part[0] == 1 else None,
+        prediction=prediction(model, examples, key) if part[0] == 1 else None,
     )
+
+
+def joined(parts: Sequence[Evaluation]) -> Evaluation:
+    """Return the evaluation of all examples from its parts, in order."""
+    bound, variance, effective = (
+        np.concatenate(column)
+        for column in zip(*((p.bound, p.variance, p.effective_sample_size) for p in parts), strict=True)
+    )
+    return parts[0]._replace(bound=bound, variance=variance, effective_sample_size=effective)
 
 
 def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Prediction | None:

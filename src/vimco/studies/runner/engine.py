@@ -4,6 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from vimco.errors import UsageError
+
+
+class LostEngineError(UsageError):
+    """An engine that can start nothing any more."""
+
 
 @runtime_checkable  # for beartype, in the tests
 class Task(Protocol):
@@ -48,9 +54,12 @@ class Job(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """The place where commands run: `local.LocalWorkers`, or any object with these two members, such as a cluster."""
+    """The place where commands run: `local.LocalWorkers`, `cluster.DaskCluster`, or any object with these members."""
 
-    number: int  # jobs at a time
+    @property
+    def number(self) -> int:
+        """Jobs at a time; it may change."""
+        ...
 
     def start(self, arguments: Sequence[str]) -> Job:
         """Start the program `vimco` with these arguments, in the current directory."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from vimco.errors import UsageError
 from vimco.runs.interrupts import collect_signals
-from vimco.studies.runner.engine import Ending, Engine, Job, Task
-from vimco.studies.runner.tasks import Training, evaluations_due
+from vimco.studies.runner.engine import Ending, Engine, Job, LostEngineError, Task
+from vimco.studies.runner.tasks import SAMPLES_OF_A_PART, Training, evaluations_due
 
 POLL_SECONDS = 0.1
 
@@ -35,10 +35,17 @@ class Watch:
 
 
 def run_study(trainings: Sequence[Training], evaluation_samples: int | None, engine: Engine, watch: Watch) -> Outcome:
-    """Train the runs that are not done, then evaluate the chosen ones, if `evaluation_samples` is given."""
+    """Train the runs that are not done, then evaluate the chosen ones, if `evaluation_samples` is given.
+
+    With several workers an evaluation with many samples is done in parts, each of them a task.
+    """
     outcome = execute([training for training in trainings if not training.is_done()], engine, watch)
     if evaluation_samples is not None and outcome.signal_number is None:
-        later = execute(evaluations_due(trainings, evaluation_samples), engine, watch)
+        due = evaluations_due(trainings, evaluation_samples)
+        number = -(-evaluation_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1
+        later = execute([part for evaluating in due for part in evaluating.parts_due(number)], engine, watch)
+        for evaluating in due:
+            evaluating.join(number)
         outcome = Outcome([*outcome.failures, *later.failures], later.signal_number)
     return outcome
 
@@ -70,6 +77,8 @@ def _execute_once(
                 try:
                     running.append((task, engine.start(task.arguments())))
                     watch.started(task)
+                except LostEngineError:
+                    raise
                 except UsageError as error:
                     _record_end(task, Ending(failure=str(error)), watch, outcome)
             time.sleep(POLL_SECONDS)

@@ -1,29 +1,14 @@
 """The engine of this machine: each command is a separate process on its own cores, stopped by a signal."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 
 from vimco.plugins import plugin_arguments
 from vimco.studies.runner.engine import Ending
+from vimco_worker import Process, available_cores, cores_of
 
-# A process that replaces itself by the command. First it asks Linux for SIGTERM when the study's process dies, so that
-# the run saves its state and ends too, and sets its cores, before JAX counts them.
-LAUNCHER = """
-import ctypes, os, sys
-parent, cores = sys.argv[1:3]
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
-    if os.getppid() != int(parent):
-        sys.exit(143)
-    os.sched_setaffinity(0, map(int, cores.split(",")))
-os.execv(sys.argv[3], sys.argv[3:])
-"""
-PROGRAM = (sys.executable, "-c", "from vimco.cli import main; main()")
+PROGRAM = ("-c", "from vimco.cli import main; main()")  # the arguments of Python
 STOPPED = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -32,59 +17,36 @@ class LocalWorkers:
 
     def __init__(self, number: int, threads: int | None = None):
         self.number = number
-        self.threads = threads or max(1, len(_cores()) // number)
-        self._places: list[_Process | None] = [None] * number
+        self.threads = threads or max(1, len(available_cores()) // number)
+        self._places: list[_Job | None] = [None] * number
 
-    def start(self, arguments: Sequence[str]) -> "_Process":
+    def start(self, arguments: Sequence[str]) -> "_Job":
         """Start the program on free cores."""
-        place = next(i for i, process in enumerate(self._places) if process is None or process.ending() is not None)
-        cores = _cores()
-        own = {cores[(place * self.threads + i) % len(cores)] for i in range(self.threads)}
-        process = _Process(arguments, sorted(own))
-        self._places[place] = process
-        return process
+        place = next(i for i, job in enumerate(self._places) if job is None or job.ending() is not None)
+        job = _Job(Process(command(arguments), cores_of(place, self.threads)))
+        self._places[place] = job
+        return job
 
 
-class _Process:
-    """A command in a separate process."""
+class _Job:
+    """A command in a process of this machine."""
 
-    def __init__(self, arguments: Sequence[str], cores: Sequence[int]):
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
-        self.is_asked = False
-        self.known_ending: Ending | None = None
-        launcher = (sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), ",".join(map(str, cores)))
-        self.process = subprocess.Popen(
-            [*launcher, *PROGRAM, *plugin_arguments(), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self.errors,
-            env={**os.environ, "NO_COLOR": "1", "FORCE_COLOR": ""},
-            process_group=0,  # Ctrl-C in a terminal reaches only the study, which then stops its runs
-        )
+    def __init__(self, process: Process):
+        self.process = process
+        self.stop, self.kill = process.stop, process.kill
 
     def ending(self) -> Ending | None:
         """Return how it ended; None while it runs."""
-        if self.known_ending is None and self.process.poll() is not None:
-            with self.errors:
-                self.errors.seek(0)
-                text = self.errors.read().decode(errors="replace")
-            self.known_ending = _ending(self.process.returncode, text)
-        return self.known_ending
-
-    def stop(self) -> None:
-        """Ask it to stop, once: a second signal would end it without saving."""
-        if not self.is_asked and self.process.poll() is None:
-            self.process.terminate()
-        self.is_asked = True
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        self.process.wait()
-        self.ending()
+        result = self.process.result()
+        return None if result is None else ending_of(*result)
 
 
-def _ending(status: int, text: str) -> Ending:
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of Python that call the program `vimco`, with the user's plugins."""
+    return [*PROGRAM, *plugin_arguments(), *arguments]
+
+
+def ending_of(status: int, text: str) -> Ending:
     """Return how a command ended, from its exit status and its stderr."""
     notes = tuple(re.findall(r"^Note: (.*)$", text, re.MULTILINE))
     if status == 0:
@@ -96,7 +58,3 @@ def _ending(status: int, text: str) -> Ending:
     _, found, message = text.rpartition("Error: ")
     lines = text.strip().splitlines()
     return Ending(notes, failure=message.strip() if found else lines[-1] if lines else f"exit status {status}")
-
-
-def _cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))

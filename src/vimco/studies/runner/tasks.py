@@ -13,6 +13,9 @@ from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.studies.results import chosen, collected
 from vimco.studies.study import arguments_of, digest, distinct_cells, label, run_name
 
+SAMPLES_OF_A_PART = 1000  # samples that a command draws for each example, if there are several workers
+WAIT_SECONDS = 60  # for a process that still trains in the directory, such as one whose worker was retired
+
 
 @dataclass(frozen=True)
 class Training:
@@ -47,7 +50,7 @@ class Training:
         if run is not None and digest(run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
         config = replace(self.config, updates=max(self.target, latest_update(self.path)))
-        return ["train", *arguments_of(config), "--output", str(self.path), "--or-resume"]
+        return ["train", *arguments_of(config), "--output", str(self.path), "--or-resume", "--wait", str(WAIT_SECONDS)]
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,33 @@ class Evaluating:
     path: Path
     num_samples: int
     weights: Weights
+    part: tuple[int, int] | None = None  # (2, 5): the second of five
 
     @property
     def name(self) -> str:
         """The readable name."""
-        return f"evaluation of {self.path.name}, {self.weights} weights"
+        part = f", part {self.part[0]} of {self.part[1]}" if self.part else ""
+        return f"evaluation of {self.path.name}, {self.weights} weights{part}"
 
     def arguments(self) -> list[str]:
-        """Return the command that evaluates the run and records the result."""
+        """Return the command that evaluates the run and records the result, or a part of it."""
         options = {"--num-samples": self.num_samples, "--weights": self.weights, "--seed": EVALUATION_SEED}
-        return ["evaluate", str(self.path), *(str(word) for option in options.items() for word in option)]
+        part = ["--part", *map(str, self.part)] if self.part else []
+        return ["evaluate", str(self.path), *(str(word) for option in options.items() for word in option), *part]
+
+    def parts_due(self, number: int) -> list["Evaluating"]:
+        """Return the parts that are still to be done."""
+        if number == 1:
+            return [self]
+        run = directory.load(self.path)
+        parts = [(i + 1, number) for i in range(number)]
+        done = {part for part in parts if run.evaluated_part(self.num_samples, self.weights, part) is not None}
+        return [replace(self, part=part) for part in parts if part not in done]
+
+    def join(self, number: int) -> None:
+        """Record the evaluation, if it was done in parts and all of them are there."""
+        if number > 1:
+            directory.load(self.path).join_parts(self.num_samples, self.weights, number)
 
 
 def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
