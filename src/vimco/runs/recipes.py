@@ -24,6 +24,10 @@ RECIPES: dict[str, Recipe] = {
         "three times the usual learning rate, falling to zero over the budget",
         {"learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
     ),
+    "warm": Recipe(
+        "falling, and an objective that goes from near the ELBO to the multi-sample bound over 25,000 updates",
+        {"estimator": "renyi-warmup", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+    ),
     "burda": Recipe(
         "eight stages of falling rates, each three times as long as the one before (Burda et al., 2015)",
         {"learning_rate": 1e-3, "schedule": "stages", "adam_epsilon": 1e-4, "batch_size": 20},

@@ -14,14 +14,17 @@ from vimco.studies.curves import plot
 from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.study import Study, register_study
 
+
+def _options(recipe: str) -> dict[str, Any]:
+    return {name: value for name, value in RECIPES[recipe].options.items() if name != "averaging"}
+
+
 # Title: where a run departs from the paper's protocol.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "constant, 1e-3 (the default)": {},
     "constant, 3e-3": {"learning_rate": 3e-3},
     "cosine from 1e-3": {"schedule": "cosine"},
-    "cosine from 3e-3 (--recipe falling)": {
-        name: value for name, value in RECIPES["falling"].options.items() if name != "averaging"
-    },
+    "cosine from 3e-3 (--recipe falling)": _options("falling"),
     "cosine from 5e-3, 1000 updates of warm-up": {
         "learning_rate": 5e-3,
         "schedule": "cosine",
@@ -32,6 +35,12 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "schedule": "cosine",
         "estimator": "vimco-leave-one-out",
     },
+    "cosine from 3e-3, Rényi warm-up over 25k updates (--recipe warm)": _options("warm"),
+    "cosine from 3e-3, Rényi warm-up over 50k updates": {
+        **_options("warm"),
+        "estimator_options": ("updates=50000",),
+    },
+    "cosine from 3e-3, the ELBO by RLOO": {**_options("warm"), "estimator": "rloo"},
 }
 EXPLANATION = (
     "The best bound on the validation set with the training K. An update costs the same in all rows, so equal updates "
@@ -63,7 +72,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         for title, run in rows.items()
     )
     lines = [
-        Curve(title, "", points, COLOURS[i])
+        Curve(title, "", points, COLOURS[i % len(COLOURS)], ("-", "--")[i // len(COLOURS)])
         for i, (title, run) in enumerate(rows.items())
         if (points := [(update, bound) for update, bound in run.curve("validation_bound") if update <= length])
     ]
