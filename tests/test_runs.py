@@ -930,6 +930,45 @@ def test_event_files_hold_the_metrics_once(tmp_path):
     np.testing.assert_allclose([entry[2] for entry in found], [entry[2] for entry in expected], rtol=1e-6)
 
 
+def test_event_files_are_those_of_tensorboardx(tmp_path):
+    """The same bytes as its own writer makes of the same events, but for the time."""
+    writer = pytest.importorskip("tensorboardX", reason="the extra `tensorboard` is not installed")
+    run = session.train(dataclasses.replace(SMALL, tensorboard=True), tmp_path / "run")
+    with writer.SummaryWriter(str(tmp_path / "theirs")) as theirs:
+        for line in run.metrics():
+            for name in line.keys() - {"update", "epoch", "seconds"}:
+                theirs.add_scalar(name, line[name], line["update"])
+    assert sorted(scalars(run.path / "tensorboard")) == sorted(scalars(tmp_path / "theirs"))
+    (own,), (other,) = (sorted(folder.iterdir()) for folder in (run.path / "tensorboard", tmp_path / "theirs"))
+    assert own.stat().st_size == other.stat().st_size
+    content = own.read_bytes()  # every checksum is right
+    from tensorboardX.record_writer import masked_crc32c
+
+    while content:
+        (length,) = struct.unpack("<Q", content[:8])
+        for start, end in ((0, 8), (12, 12 + length)):
+            assert struct.unpack("<I", content[end : end + 4]) == (masked_crc32c(content[start:end]),)
+        content = content[16 + length :]
+
+
+def test_a_full_disk_ends_a_training_with_event_files(tmp_path, monkeypatch):
+    """The library's own writer would leave the training waiting for ever."""
+    pytest.importorskip("tensorboardX", reason="the extra `tensorboard` is not installed")
+    write = files._write
+
+    def full(descriptor, content):
+        if "tfevents" in str(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink()) and len(content) < 2000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(descriptor, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_write", full)
+        with pytest.raises(UsageError, match=r"tfevents.*No space left on device"):
+            session.train(dataclasses.replace(SMALL, tensorboard=True), tmp_path / "run")
+    session.resume(tmp_path / "run", Recorder())
+    assert vimco.load(tmp_path / "run").updates == 50
+
+
 def test_event_files_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(UsageError, match=r'pip install "vimco\[tensorboard\]"'):
