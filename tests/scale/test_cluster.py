@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from program import assert_same_outcome, environment, finished, wait_for_update
 from test_processes import free_port, process
+from test_studies import Note
 
 pytest.importorskip("distributed")
+
+import distributed
 
 from vimco import UsageError, cli
 from vimco.runs import checkpoints
@@ -48,21 +50,6 @@ if behaviour == "waits" or (behaviour == "waits once" and is_first):
 path.write_text(repr(sorted(os.sched_getaffinity(0))))
 print("Note: wrote", path.name, file=sys.stderr)
 """
-
-
-@dataclass(frozen=True)
-class Note:
-    """A task for tests: a command of the small program."""
-
-    path: Path
-    behaviour: str = "works"
-
-    @property
-    def name(self):
-        return self.path.name
-
-    def arguments(self):
-        return [self.behaviour, str(self.path)]
 
 
 class Endings(Watch):
@@ -143,6 +130,29 @@ def test_a_failure_stops_nobody_and_a_killed_process_is_tried_once_more(engine, 
     assert endings.all["c"].notes == ("wrote c",)
     assert endings.all["d"] == Ending(("wrote d",))
     assert (tmp_path / "c").read_text() == repr(sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "expected"),
+    [
+        ("pending", None, None),
+        ("finished", (0, "Note: well"), Ending(("well",))),
+        ("finished", TimeoutError(), None),  # the worker died with the result
+        ("finished", distributed.CancelledError(), Ending(is_lost=True)),
+        ("error", distributed.scheduler.KilledWorker("a", None, 4), Ending(is_lost=True)),
+        ("error", ImportError("no"), Ending(failure="ImportError: no")),
+        ("cancelled", None, Ending(is_lost=True)),
+        ("lost", None, Ending(is_lost=True)),
+    ],
+)
+def test_every_end_of_a_task(status, outcome, expected):
+    def result(timeout):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    future = SimpleNamespace(status=status, result=result, exception=lambda timeout: outcome)
+    assert cluster._Job(DaskCluster.__new__(DaskCluster), future).ending() == expected
 
 
 def test_a_killed_worker_is_told_from_a_failure(engine, machines, tmp_path):

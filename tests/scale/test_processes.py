@@ -11,7 +11,20 @@ from program import assert_same_outcome, environment, finished, wait_for_update
 
 from vimco.runs import checkpoints, directory
 
-PROGRAM = "import sys; from vimco.cli import layout, main; layout.PATIENCE = 1 if 'silent' in sys.argv else 60; main()"
+# Every process looks after each checkpoint whether it is written.
+PROGRAM = """
+import sys
+from vimco.cli import layout, main
+from vimco.runs import checkpoints, session
+
+def save(self, original=session._Session._save):
+    original(self)
+    assert checkpoints.latest_update(self.run.path) == self.update, "a process was ahead of its checkpoint"
+
+session._Session._save = save
+layout.PATIENCE = 1 if 'silent' in sys.argv else 60
+main()
+"""
 OPTIONS = ["--data", "synthetic", "--layers", "3", "--num-samples", "2", "--averaging", "0.5", "--log-every", "10"]
 OPTIONS += ["--validate-every", "40", "--checkpoint-seconds", "0", "--updates", "160"]
 

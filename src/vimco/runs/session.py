@@ -242,7 +242,7 @@ class _Session:
             )
         try:
             with self._company_kept(), collect_signals() as self.signals:
-                if not checkpoints.has_checkpoint(self.run.path):
+                if not self.team.gathered(checkpoints.has_checkpoint(self.run.path))[0]:
                     self._save()
                 for observer in self.observers:
                     observer.started(self.run, self.update, self.total)
@@ -295,8 +295,11 @@ class _Session:
             self._stop_if_signalled()
             if self._is_line_due():
                 self._log_line()
-            if self._is_over() or time.monotonic() - self.saved_at > self.run.config.checkpoint_seconds:
+            if self._is_over() or self._is_checkpoint_due():
                 self._save()
+
+    def _is_checkpoint_due(self) -> bool:
+        return self.team.gathered(time.monotonic() - self.saved_at)[0] > self.run.config.checkpoint_seconds
 
     def _stop_if_signalled(self, *_: int) -> None:
         signal_number = int(max(self.team.gathered(self.signals[0] if self.signals else 0)))
@@ -416,9 +419,11 @@ class _Session:
             observer.logged(line)
 
     def _save(self) -> None:
-        if self.lock is not None:
-            self.lock.check()
-            checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
+        """Write a checkpoint. No process goes on before the first one has written it."""
+        with self.team.as_one():
+            if self.lock is not None:
+                self.lock.check()
+                checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
         self.saved_at = time.monotonic()
 
     def _finish(self) -> None:

@@ -24,10 +24,12 @@ from vimco.studies.runner.local import command, ending_of
 BATCH_SYSTEMS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 CONNECT_SECONDS = 10
 COUNT_SECONDS = 2  # between two questions for the number of workers
+RESULT_SECONDS = 10  # for a result to come from its worker
 STOP_SECONDS = 60  # after which a task that was asked to stop is left alone: it lets go by itself
 LARGEST_OPTIONS = 2**20
 PACKAGES = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")  # their versions determine the bits of a run
 DASK = ("dask", "distributed")
+LOST = (OSError, RuntimeError, ValueError)  # what Dask raises when its connection is lost or closed
 
 
 class DaskCluster:
@@ -49,7 +51,7 @@ class DaskCluster:
         if self._fixed is not None:
             return self._fixed
         if self.client.status == "running" and time.monotonic() > self._next_count:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*LOST):
                 self._counted = max(1, sum(self.client.nthreads().values()))
             self._next_count = time.monotonic() + COUNT_SECONDS
         return self._counted
@@ -101,15 +103,20 @@ class _Job:
             self._known = self._ending()
         return self._known
 
-    def _ending(self) -> Ending:
+    def _ending(self) -> Ending | None:
         import distributed
 
-        if self._future.status == "finished":
-            return ending_of(*self._future.result())
-        if self._future.status == "error":
-            error = self._future.exception()
-            if not isinstance(error, distributed.scheduler.KilledWorker):
-                return Ending(failure=f"{type(error).__name__}: {error}")
+        try:
+            if self._future.status == "finished":
+                return ending_of(*self._future.result(timeout=RESULT_SECONDS))
+            if self._future.status == "error":
+                error = self._future.exception(timeout=RESULT_SECONDS)
+                if not isinstance(error, distributed.scheduler.KilledWorker):
+                    return Ending(failure=f"{type(error).__name__}: {error}")
+        except distributed.CancelledError:
+            pass
+        except TimeoutError:  # its worker died with the result, so it is begun again
+            return None
         return Ending(is_lost=True)  # its workers died, or the scheduler did
 
     def stop(self) -> None:
@@ -123,14 +130,14 @@ class _Job:
                 is_begun = self._future.key in self._cluster.stop()
             else:
                 is_begun = now < self._asked_at + STOP_SECONDS
-        except OSError:
+        except LOST:
             is_begun = False
         if not is_begun and self.ending() is None:
             self.kill()
 
     def kill(self) -> None:
         """Withdraw the task; its worker sees that, and ends its process."""
-        with contextlib.suppress(OSError, RuntimeError):  # the connection may be lost
+        with contextlib.suppress(*LOST):
             self._future.cancel()
         self._known = Ending(is_stopped=True)
 
@@ -177,7 +184,7 @@ def connected(
 
 
 def _close(client: Any) -> None:
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(*LOST):
         client.close(timeout=5)
 
 
@@ -241,7 +248,7 @@ def _made_cluster(system: str, path: Path | None) -> Iterator[Any]:
     try:
         yield cluster
     finally:
-        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+        with contextlib.suppress(*LOST):
             cluster.close(timeout=10)
 
 
