@@ -16,7 +16,7 @@ from vimco.runs.config import RunConfig
 from vimco.runs.store import read_arrays
 
 PROGRAM = Path(sys.executable).with_name("vimco")  # as it was installed
-TIMING = ("updates_per_second", "seconds")
+TIMING = ("updates_per_second", "seconds", "processor_seconds")
 
 # Everything that a checkpoint may contain: NVIL's moments, an average, a schedule's count. There is a checkpoint after
 # every call, so that a kill may come at any distance from one.

@@ -924,7 +924,7 @@ def test_event_files_hold_the_metrics_once(tmp_path):
         (name, line["update"], value)
         for line in run.metrics()
         for name, value in line.items()
-        if name not in ("update", "epoch", "seconds")
+        if name not in ("update", "epoch", "seconds", "processor_seconds")
     ]
     assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
     np.testing.assert_allclose([entry[2] for entry in found], [entry[2] for entry in expected], rtol=1e-6)
@@ -936,7 +936,7 @@ def test_event_files_are_those_of_tensorboardx(tmp_path):
     run = session.train(dataclasses.replace(SMALL, tensorboard=True), tmp_path / "run")
     with writer.SummaryWriter(str(tmp_path / "theirs")) as theirs:
         for line in run.metrics():
-            for name in line.keys() - {"update", "epoch", "seconds"}:
+            for name in line.keys() - {"update", "epoch", "seconds", "processor_seconds"}:
                 theirs.add_scalar(name, line[name], line["update"])
     assert sorted(scalars(run.path / "tensorboard")) == sorted(scalars(tmp_path / "theirs"))
     (own,), (other,) = (sorted(folder.iterdir()) for folder in (run.path / "tensorboard", tmp_path / "theirs"))
@@ -979,4 +979,4 @@ def test_event_files_without_the_extra(tmp_path, monkeypatch):
 def test_without_timing_is_all_but_timing(reference):
     """The comparison above leaves out exactly two fields."""
     line = directory.load(reference).metrics()[2]
-    assert line.keys() - without_timing([line])[0].keys() == {"updates_per_second", "seconds"}
+    assert line.keys() - without_timing([line])[0].keys() == {"updates_per_second", "seconds", "processor_seconds"}

@@ -33,7 +33,11 @@ def test_tables_compare_after_equal_updates_and_equal_time(tmp_path):
     recorded(tmp_path, "VIMCO", bound=-100.0)
     slow = recorded(tmp_path, "OVIS, S = 5", bound=-99.0) / "metrics.jsonl"
     lines = [json.loads(line) for line in slow.read_text().splitlines()]
-    slow.write_text("".join(json.dumps({**line, "seconds": 1.6 * line["seconds"]}) + "\n" for line in lines))
+    slow.write_text(
+        "".join(
+            json.dumps({**line, "processor_seconds": 1.6 * line["seconds"], "seconds": 9e9}) + "\n" for line in lines
+        )
+    )
     runs, problems = collected([tmp_path])
     assert not problems
     table, picture = (next(b for b in STUDY.show(STUDY, runs) if isinstance(b, kind)) for kind in (Table, Picture))

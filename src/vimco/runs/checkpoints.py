@@ -20,6 +20,7 @@ _KINDS = {"update": int, "seconds": float, "best": _BEST, "best_average": _BEST}
 _LATER_KINDS = {
     "logged_update": int,
     "logged_seconds": float,
+    "processor_seconds": float,
     "identity": {},
     "checksum": str,
 }  # not in the checkpoints of earlier versions
@@ -30,6 +31,7 @@ class Progress:
     """The state of a run on the host; the rest is on the device."""
 
     seconds: float = 0.0  # of training, over all sessions
+    processor_seconds: float = 0.0  # the same of all cores together, in this process: what other work does not change
     best: dict[str, Any] | None = None  # update and validation bound of the best model
     best_average: dict[str, Any] | None = None
     logged_update: int = 0  # of the last line of metrics

@@ -280,7 +280,7 @@ class _Session:
         self._stop_if_signalled()  # before the first call, which compiles for long
         num_updates, is_first = 1, True
         while not self._is_over():
-            start = time.monotonic()
+            start, processor_start = time.monotonic(), time.process_time()
             num_updates = min(num_updates, self._updates_to_next_stop())
             if is_first:
                 with self._ending_at_once():  # the first call compiles, and nothing is unsaved
@@ -289,6 +289,7 @@ class _Session:
                 self._advance(num_updates)
             is_first, elapsed = False, self.team.gathered(time.monotonic() - start)[0]  # one clock for all
             self.progress.seconds += elapsed
+            self.progress.processor_seconds += time.process_time() - processor_start
             num_updates = _next_size(num_updates, elapsed)
             for observer in self.observers:
                 observer.advanced(self.update, self.progress.seconds, self.latest)
@@ -407,6 +408,7 @@ class _Session:
             **validation,
             "updates_per_second": round((self.update - update) / max(self.progress.seconds - seconds, 1e-9), 2),
             "seconds": round(self.progress.seconds, 3),
+            "processor_seconds": round(self.progress.processor_seconds, 3),
         }
         self.progress.logged_update, self.progress.logged_seconds = self.update, self.progress.seconds
         zeros = replicated(jax.tree.map(jnp.zeros_like, self.state.totals), self.trainer.mesh)

@@ -11,7 +11,7 @@ from vimco.files import append_to_file, write_file
 from vimco.runs.directory import Run
 from vimco.runs.observer import Observer
 
-NOT_PLOTTED = ("update", "epoch", "seconds")
+NOT_PLOTTED = ("update", "epoch", "seconds", "processor_seconds")
 
 
 class EventFiles(Observer):

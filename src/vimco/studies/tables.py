@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
@@ -97,6 +97,14 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
         replace(entry, is_best=lowest is not None and value == lowest)
         for entry, value in zip(entries, values, strict=True)
     ]
+
+
+def training_seconds(line: dict[str, Any]) -> float:
+    """Return the time of training up to a line of metrics: the processor's, which other work does not lengthen.
+
+    Runs of earlier versions have the clock's alone.
+    """
+    return line.get("processor_seconds", line["seconds"])
 
 
 def time_in_words(seconds: float) -> str:

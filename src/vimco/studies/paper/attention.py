@@ -12,7 +12,7 @@ from vimco.studies.paper.protocol import at_every_rate
 from vimco.studies.pictures import picture_of
 from vimco.studies.results import chosen
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import time_in_words
+from vimco.studies.tables import time_in_words, training_seconds
 
 # Title: the estimator, its options, the proposal, and K.
 METHODS: dict[str, tuple[str, tuple[str, ...], str, int]] = {
@@ -27,8 +27,8 @@ EXPLANATION = (
     "Images of 60 x 60 pixels, of which a glimpse shows 12 x 12 at three scales; six glimpses at places of a grid of "
     "7 x 7, a core of 128 units. RAM learns from one path at a time, and its policy from the right answers alone; the "
     "others from five paths. WS-RAM and the last row draw them from a network that sees the label; error and log-loss "
-    "are always those of the mean over 20 paths of the policy, which does not. Times are those of the runs' own "
-    "metrics, without validations: fair where the runs had a processor to themselves."
+    "are always those of the mean over 20 paths of the policy, which does not. Times are processor times of the "
+    "runs' own metrics, without validations."
 )
 REMARK = (
     "Mnih et al. report an error of 5.23 % on cluttered images of 60 x 60 pixels with eight glimpses. Their digits are "
@@ -84,18 +84,18 @@ def _course(best: dict[str, Run]) -> Table:
     """Return validation errors and log-losses after equal updates and equal time."""
     lines = {title: [n for n in run.metrics() if n.get("validation_error") is not None] for title, run in best.items()}
     common = max(set.intersection(*({line["update"] for line in each} for each in lines.values())), default=0)
-    seconds = min(run.metrics()[-1]["seconds"] for run in best.values())
+    seconds = min(training_seconds(run.metrics()[-1]) for run in best.values())
     rows = []
     for title, run in best.items():
         then = [line for line in lines[title] if line["update"] == common][-1:]
-        in_time = [line for line in lines[title] if line["seconds"] <= seconds][-1:]
+        in_time = [line for line in lines[title] if training_seconds(line) <= seconds][-1:]
         last = run.metrics()[-1]
         detail = f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}"
         rows.append(
             (
                 Entry(title, detail, links_to=anchor(run.name)),
                 *(entry for found in (then, in_time) for entry in _entries(found)),
-                Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
+                Entry(f"{1000 * training_seconds(last) / last['update']:.2f}"),
             )
         )
     updates, time = f"after {short_count(common)} updates", f"after {time_in_words(seconds)}"

@@ -14,7 +14,7 @@ from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, sho
 from vimco.studies.paper.protocol import at_every_rate
 from vimco.studies.results import chosen, on_protocol
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import time_in_words
+from vimco.studies.tables import time_in_words, training_seconds
 
 # Title: the estimator and its options. The last three do not take the prior as proposal, or are not meant for it.
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -41,8 +41,8 @@ EXPLANATION = (
     "The bound on the validation set, with the training K. Compared are the runs of the length that most methods were "
     "run for, and of these the best rate. The bound is given after the largest number of "
     "updates at which all runs of a table were validated, and after the time that the shortest of them took, on the "
-    "straight line between two validations. Times are those of the runs' own metrics, without validations: fair where "
-    "the runs had a processor to themselves. RLOO and TVO ascend another objective, and RWS another one for its "
+    "straight line between two validations. Times are processor times of the runs' own metrics, without validations. "
+    "RLOO and TVO ascend another objective, and RWS another one for its "
     "proposal. How noisy the gradients are is measured by `python -m benchmarks.estimators`."
 )
 CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
@@ -97,18 +97,18 @@ def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
 def _table(model: str, best: dict[str, Run]) -> Table:
     updates = set.intersection(*({update for update, _ in run.curve("validation_bound")} for run in best.values()))
     common = max(updates, default=0)
-    seconds = min(max(line["seconds"] for line in run.metrics()) for run in best.values())
+    seconds = min(max(map(training_seconds, run.metrics())) for run in best.values())
     rows = []
     for title, run in best.items():
         lines = [line for line in run.metrics() if line.get("validation_bound") is not None]
         then = [line["validation_bound"] for line in lines if line["update"] == common]
-        in_time = _at(seconds, [(line["seconds"], line["validation_bound"]) for line in lines])
+        in_time = _at(seconds, [(training_seconds(line), line["validation_bound"]) for line in lines])
         last = run.metrics()[-1]
         rows.append(
             (
                 Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)),
                 *(Entry(minus(v[0])) if v else Entry("–", is_missing=True) for v in (then, in_time)),
-                Entry(f"{1000 * last['seconds'] / last['update']:.2f}"),
+                Entry(f"{1000 * training_seconds(last) / last['update']:.2f}"),
             )
         )
     headings = (model, f"after {short_count(common)} updates", f"after {time_in_words(seconds)}", "ms an update")
