@@ -15,6 +15,7 @@ from vimco import Interrupted, UsageError, __version__
 from vimco.cli.data import Data
 from vimco.cli.estimators import Estimators
 from vimco.cli.evaluate import Evaluate
+from vimco.cli.noise import Noise
 from vimco.cli.page import Page
 from vimco.cli.report import Report
 from vimco.cli.resume import Resume
@@ -29,6 +30,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Noise, tyro.conf.subcommand("noise")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Page, tyro.conf.subcommand("page")]
     | Annotated[RunStudy, tyro.conf.subcommand("study")]
@@ -45,6 +47,7 @@ Train models with discrete latent variables by multi-sample bounds, and compare 
   vimco train                     train a model: the paper's, on the MNIST that comes with the package
   vimco resume RUN                resume a run that was stopped or killed, or extend one that has ended
   vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
+  vimco noise RUN                 signal-to-noise ratio of every estimator's gradient at the run's parameters
   vimco sample RUN                a picture of samples and reconstructions, or of completions
   vimco page RUN                  a web page with the model inside: it completes the digit that you draw
   vimco study [NAME]              a table or figure of the paper, computed; without a name, the list of them

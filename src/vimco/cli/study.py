@@ -102,7 +102,7 @@ class RunStudy:
             self._write_script(trainings)
             return
         with self._engine(trainings) as engine, StudyDisplay(trainings, engine) as display:
-            outcome = run_study(trainings, study.evaluation_samples, engine, display)
+            outcome = run_study(trainings, study.evaluation_samples, engine, display, study.noise)
         if outcome.signal_number is None:
             _show(study, self.output, trainings[0].config.data)
         _finish(outcome, self.output)

@@ -7,7 +7,7 @@ checkpoint.safetensors             the latest state: all that is needed to resum
 checkpoint.previous.safetensors    the one before it, the fallback if the latest is damaged
 best.safetensors                   the model with the best validation bound
 best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
-summary.json                       the results and evaluations; `stages`: those from before an extension
+summary.json                       the results, evaluations (`stages`: those from before an extension) and `noise`
 evaluation-*-part-*.safetensors    parts of an evaluation, until all are there
 curves.png, samples.png            pictures
 page.html                          the model as a web page to draw on, on request
@@ -22,7 +22,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -72,7 +72,16 @@ _EVALUATION = {
 }
 _PART = ("bound", "variance", "effective_sample_size")
 _STAGE = {"updates": int, "evaluations": [_EVALUATION]}
+_NOISE = {
+    **dict.fromkeys(("num_samples", "draws", "update"), int),
+    **dict.fromkeys(("estimator", "weights"), str),
+    **dict.fromkeys(
+        (*("bound", "effective_sample_size", "model_variance", "model_snr", "proposal_variance", "proposal_snr"),),
+        (float, None),
+    ),
+}
 _SUMMARY = {"updates": int, "best": _BEST, "best_average": _BEST, "note": str, "evaluations": [_EVALUATION]}
+_LATER = {"stages": [_STAGE], "noise": [_NOISE]}  # of a run that was extended, or whose gradients were measured
 
 
 @dataclass(frozen=True)
@@ -263,7 +272,8 @@ class Run:
                 final = {"latest": outcome["updates"]}
                 final |= {weights: best["update"] for weights in BEST if (best := outcome[weights.replace("-", "_")])}
                 evaluations = [e for e in evaluations if e["update"] == final.get(e["weights"])]
-            kept = {name: records for name, records in (("evaluations", evaluations), ("stages", stages)) if records}
+            records = {"evaluations": evaluations, "stages": stages, "noise": before.get("noise", [])}
+            kept = {name: those for name, those in records.items() if those}
             write_json(self.path / SUMMARY, {**outcome, **kept})
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
@@ -275,6 +285,20 @@ class Run:
             summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+
+    @property
+    def noise(self) -> list[dict[str, Any]]:
+        """What `vimco noise` has measured: variance and signal-to-noise ratio of gradients, by estimator and update."""
+        return _readable(self.summary().get("noise", []))
+
+    def record_noise(self, records: Sequence[dict[str, Any]]) -> None:
+        """Write the noise of gradients to `summary.json`; it replaces earlier records of the same kind."""
+        kind = ("estimator", "num_samples", "weights", "update")
+        new = {tuple(record[name] for name in kind) for record in records}
+        with lock_records(self.path):
+            summary = _summary(self.path / SUMMARY)
+            others = [r for r in summary.get("noise", []) if tuple(r[name] for name in kind) not in new]
+            write_json(self.path / SUMMARY, {**summary, "noise": [*others, *records]})
 
     def record_part(self, evaluation: Evaluation, weights: Weights, part: tuple[int, int]) -> None:
         """Write a part of an evaluation for a table to a file of its own, until `join_parts` joins all."""
@@ -346,7 +370,7 @@ def load(path: str | Path) -> Run:
 
 def _summary(path: Path) -> dict[str, Any]:
     summary = read_json(path) if path.exists() else {}
-    for name, kind in {**_SUMMARY, "stages": [_STAGE]}.items():
+    for name, kind in {**_SUMMARY, **_LATER}.items():
         if name in summary and not fits(summary[name], kind):
             raise UsageError(f"{path} is damaged: the field {name!r} is not what a run writes there.")
     return summary

@@ -41,6 +41,7 @@ class Purpose(enum.IntEnum):
     PICTURES = 6
     AUXILIARY = 7
     SCENES = 8
+    NOISE = 9
 
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:

@@ -36,7 +36,8 @@ class Study:
     `runs()` lists the runs; its docstring describes them in the list of studies. They depart from `cells.PAPER` in the
     fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed,
     updates, data and averaging come from the command line. `show(study, found)` returns blocks of a document from the
-    runs that exist. The chosen runs are evaluated with `evaluation_samples`, if given.
+    runs that exist. The chosen runs are evaluated with `evaluation_samples`, if given. `noise(cell)` names the
+    estimators whose gradients are measured in the runs of a cell, at a fiftieth, a fifth and the end of the training.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Study:
     show: Callable[["Study", Sequence[Run]], list[Block]]
     evaluation_samples: int | None = None
     claims: tuple[Claim, ...] = ()
+    noise: Callable[[Cell], tuple[str, ...]] | None = None
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
 

@@ -29,6 +29,10 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "RWS, centred": ("rws", ("centred=true",)),
 }
 OF_LEARNED_PROPOSALS = ("f̂ = 0", "RWS", "RWS, centred")
+MEASURED = {  # whose gradients are measured, at the parameters that VIMCO has learned
+    "naive": "naive",
+    **{title: ",".join((name, *options)) for title, (name, options) in METHODS.items() if title != "Rényi warm-up"},
+}
 # Title: task, proposal, layers, K.
 MODELS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
     **{f"generative, K = {K}": ("generative", "learned", (200, 200, 200), K) for K in (2, 5, 10, 50)},
@@ -42,8 +46,13 @@ EXPLANATION = (
     "run for, and of these the best rate. The bound is given after the largest number of "
     "updates at which all runs of a table were validated, and after the time that the shortest of them took, on the "
     "straight line between two validations. Times are processor times of the runs' own metrics, without validations. "
-    "RLOO and TVO ascend another objective, and RWS another one for its "
-    "proposal. How noisy the gradients are is measured by `python -m benchmarks.estimators`."
+    "RLOO and TVO ascend another objective, and RWS another one for its proposal."
+)
+OF_NOISE = (
+    "Noise: all estimators at the same parameters, which VIMCO has learned, on the same batch and with the same draws. "
+    "The ratio is the norm of the mean gradient, divided by the square root of its variance; below it is the variance "
+    "as a multiple of VIMCO's (`vimco noise`). At 1 one update has as much signal as noise; below about a tenth the "
+    "ratio itself is uncertain."
 )
 CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
 
@@ -76,7 +85,8 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         ]
         if len(best) > 1:
             blocks.append(_table(model, best))
-    return [*blocks, Text(EXPLANATION), plot(study.name, panels, "validation bound (nats)", CAPTION)]
+        blocks += _noise(model, found)
+    return [*blocks, Text(EXPLANATION), Text(OF_NOISE), plot(study.name, panels, "validation bound (nats)", CAPTION)]
 
 
 def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
@@ -115,6 +125,41 @@ def _table(model: str, best: dict[str, Run]) -> Table:
     return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
 
 
+def measured(cell: Cell) -> tuple[str, ...]:
+    """Return the estimators whose gradients are measured in the runs of a cell: those of VIMCO alone."""
+    if (cell.estimator, cell.estimator_options) != ("vimco", ()):
+        return ()
+    return tuple(
+        name for title, name in MEASURED.items() if cell.proposal == "learned" or title not in OF_LEARNED_PROPOSALS
+    )
+
+
+def _noise(model: str, found: Sequence[Run]) -> list[Block]:
+    """Return the table of the run of VIMCO whose gradients were measured most often, if there is one."""
+    runs = [run for run in on_protocol(found, cells_of(model)["VIMCO"]) if run.noise]
+    if not runs:
+        return []
+    run = max(runs, key=lambda run: len(run.noise))
+    records = {(r["estimator"], r["update"]): r for r in run.noise if r["num_samples"] == run.config.num_samples}
+    parts = [part for part in ("proposal", "model") if any(f"{part}_snr" in record for record in records.values())]
+    columns = [(update, part) for update in sorted({update for _, update in records}) for part in parts]
+    rows = [
+        (Entry(title), *(_ratio(records, name, update, part) for update, part in columns))
+        for title, name in MEASURED.items()
+        if any(estimator == name for estimator, _ in records)
+    ]
+    headings = (model, *(f"{part}, after {short_count(update)}" for update, part in columns))
+    return [Table(f"Signal-to-noise ratio of the gradient: {model}", headings, tuple(rows))]
+
+
+def _ratio(records: dict[tuple[str, int], dict], name: str, update: int, part: str) -> Entry:
+    record, reference = records.get((name, update)), records.get(("vimco", update))
+    if record is None or reference is None:
+        return Entry("–", is_missing=True)
+    factor = record[f"{part}_variance"] / reference[f"{part}_variance"]
+    return Entry(f"{record[f'{part}_snr']:.3f}", f"variance × {factor:.3g}")
+
+
 def _at(seconds: float, points: list[tuple[float, float]]) -> list[float]:
     """Return the bound at a moment, on the straight line between two validations; nothing before the first."""
     if not points or seconds < points[0][0]:
@@ -127,8 +172,9 @@ register_study(
     Study(
         "estimators",
         "Which estimator? Those since the paper beside VIMCO",
-        "validation bound after equal updates and equal time, milliseconds an update",
+        "validation bound after equal updates and equal time, milliseconds an update, noise of gradients",
         runs,
         show,
+        noise=measured,
     )
 )

@@ -2,15 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from vimco.errors import UsageError
 from vimco.runs.interrupts import collect_signals
+from vimco.studies.cells import Cell
 from vimco.studies.runner.engine import Ending, Engine, Job, LostEngineError, Task
-from vimco.studies.runner.tasks import SAMPLES_OF_A_PART, Training, evaluations_due
+from vimco.studies.runner.tasks import SAMPLES_OF_A_PART, Measuring, Training, evaluations_due
 
 POLL_SECONDS = 0.1
+MOMENTS = (0.02, 0.2, 1.0)  # shares of a training at which the noise of gradients is measured
 
 
 @dataclass
@@ -19,6 +22,13 @@ class Outcome:
 
     failures: list[tuple[Task, str]] = field(default_factory=list)
     signal_number: int | None = None  # of the signal that stopped it
+
+    def then(self, step: Callable[[], "Outcome"]) -> "Outcome":
+        """Return this with the outcome of a further step, which is left out after a signal."""
+        if self.signal_number is not None:
+            return self
+        later = step()
+        return Outcome([*self.failures, *later.failures], later.signal_number)
 
 
 class Watch:
@@ -34,20 +44,54 @@ class Watch:
         """Update a display; called several times a second."""
 
 
-def run_study(trainings: Sequence[Training], evaluation_samples: int | None, engine: Engine, watch: Watch) -> Outcome:
+def run_study(
+    trainings: Sequence[Training],
+    evaluation_samples: int | None,
+    engine: Engine,
+    watch: Watch,
+    noise: Callable[[Cell], tuple[str, ...]] | None = None,
+) -> Outcome:
     """Train the runs that are not done, then evaluate the chosen ones, if `evaluation_samples` is given.
 
-    With several workers an evaluation with many samples is done in parts, each of them a task.
+    With several workers an evaluation with many samples is done in parts, each of them a task. Runs whose gradients are
+    measured, by the estimators that `noise` names for their cell, are trained first, from moment to moment.
     """
-    outcome = execute([training for training in trainings if not training.is_done()], engine, watch)
-    if evaluation_samples is not None and outcome.signal_number is None:
-        due = evaluations_due(trainings, evaluation_samples)
-        number = -(-evaluation_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1
-        later = execute([part for evaluating in due for part in evaluating.parts_due(number)], engine, watch)
-        for evaluating in due:
-            evaluating.join(number)
-        outcome = Outcome([*outcome.failures, *later.failures], later.signal_number)
+    outcome = Outcome()
+    if noise is not None:
+        for share in MOMENTS:
+            outcome = outcome.then(partial(_measure, share, trainings, noise, engine, watch))
+    outcome = outcome.then(lambda: execute([t for t in trainings if not t.is_done()], engine, watch))
+    if evaluation_samples is not None:
+        outcome = outcome.then(lambda: _evaluate(trainings, evaluation_samples, engine, watch))
     return outcome
+
+
+def _evaluate(trainings: Sequence[Training], num_samples: int, engine: Engine, watch: Watch) -> Outcome:
+    """Evaluate the chosen runs."""
+    due = evaluations_due(trainings, num_samples)
+    number = -(-num_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1
+    outcome = execute([part for evaluating in due for part in evaluating.parts_due(number)], engine, watch)
+    for evaluating in due:
+        evaluating.join(number)
+    return outcome
+
+
+def _measure(
+    share: float,
+    trainings: Sequence[Training],
+    noise: Callable[[Cell], tuple[str, ...]],
+    engine: Engine,
+    watch: Watch,
+) -> Outcome:
+    """Train the runs whose gradients are measured up to a share of their updates, and measure them there."""
+    stages = {
+        replace(t, config=replace(t.config, updates=max(1, round(share * t.target)))): names
+        for t in trainings
+        if (names := noise(Cell.of(t.config)))
+    }
+    due = [(Measuring(stage.path, names), stage.target) for stage, names in stages.items()]
+    trained = execute([stage for stage in stages if not stage.is_done()], engine, watch)
+    return trained.then(lambda: execute([task for task, target in due if task.is_due(target)], engine, watch))
 
 
 def execute(tasks: Sequence[Task], engine: Engine, watch: Watch) -> Outcome:

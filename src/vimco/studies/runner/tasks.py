@@ -1,4 +1,4 @@
-"""The tasks of a study: train a run, or evaluate one. Each is a command of the program."""
+"""The tasks of a study: train a run, evaluate one, or measure gradients. Each is a command of the program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +87,31 @@ class Evaluating:
         """Record the evaluation, if it was done in parts and all of them are there."""
         if number > 1:
             directory.load(self.path).join_parts(self.num_samples, self.weights, number)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """The noise of estimators' gradients at the latest parameters of a run, to be recorded in its summary."""
+
+    path: Path
+    estimators: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The readable name."""
+        return f"noise of gradients of {self.path.name}"
+
+    def arguments(self) -> list[str]:
+        """Return the command that measures and records."""
+        return ["noise", str(self.path), "--weights", "latest", "--estimators", *self.estimators]
+
+    def is_due(self, updates: int) -> bool:
+        """Return whether the run has done so many updates and not gone on, and something is not measured."""
+        if not (self.path / directory.CONFIG).exists():
+            return False
+        run = directory.load(self.path)
+        measured = {record["estimator"] for record in run.noise if record["update"] == updates}
+        return run.is_finished and run.updates == updates and not set(self.estimators) <= measured
 
 
 def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
