@@ -26,7 +26,20 @@ def products(task: str, K: int, batch: int, width: int) -> list[Product]:
     if task == "generative":
         return [Product(batch, 784, width), *square, Product(K * batch, width, 784)]
     half = Product(batch, 392, width)  # context to prior, context to proposal, observation to proposal
+    if task == "structured, prior":
+        return [half, *square[:2], Product(K * batch, width, 392)]
     return [half, half, half, *square, Product(K * batch, width, 392)]
+
+
+def with_gradients_of_samples(task: str, K: int, batch: int, width: int) -> float:
+    """Return the multiplications of an update with gradients into samples, relative to one without.
+
+    Each layer whose parents are samples then needs a third product, residuals times weights.
+    """
+    layers = products(task, K, batch, width)
+    sizes = [layer.rows * layer.inputs * layer.outputs for layer in layers]
+    of_samples = [size for size, layer in zip(sizes, layers, strict=True) if layer.rows == K * batch]
+    return 1 + sum(of_samples) / (2 * sum(sizes))
 
 
 def xla_products(layers: list[Product], repeats: int, gradients: bool = True) -> Callable[[], None]:

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 import vimco
 from vimco.runs.experiment import optimizer
-from vimco.samples import Examples, Keys
+from vimco.samples import Examples, Keys, Model, samples_for
 from vimco.training.devices import replicated
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import Trainer
@@ -23,20 +23,34 @@ def examples(task: str, number: int = 50_000) -> Examples:
     return Examples(images) if task == "generative" else Examples(images[:, 392:], images[:, :392])
 
 
+def mean(size: int) -> jax.Array:
+    """Return the mean of the data, of explicit type: with a weak one every update would be compiled twice."""
+    return jnp.full(size, 0.13, jnp.result_type(float))
+
+
 def model(task: str, width: int, slice_size: int | None = None) -> vimco.SigmoidBeliefNetwork:
     """Return the three-layer model of a task: `generative`, `structured`, or `structured, prior`."""
     key, layers = jax.random.key(0), (width,) * 3
     if task == "generative":
-        return vimco.generative_sbn(key, layers, jnp.full(784, 0.13), slice_size=slice_size)
+        return vimco.generative_sbn(key, layers, mean(784), slice_size=slice_size)
     proposal = "prior" if task == "structured, prior" else "learned"
-    means = jnp.full(392, 0.13), jnp.full(392, 0.13)
+    means = mean(392), mean(392)
     return vimco.structured_sbn(key, layers, *means, proposal=proposal, slice_size=slice_size)
 
 
-def is_offered(estimator: str, model: Any) -> bool:
-    """Return whether the model offers all that an estimator needs."""
-    needs = vimco.named_estimator(estimator, jax.random.key(0), jnp.full(3, 0.5)).needs
-    return all(hasattr(model, need.method) for need in needs)
+def is_possible(estimator: str, model: Model, batch: vimco.Batch, K: int) -> bool:
+    """Return whether an estimator takes the samples of this model. Nothing is computed."""
+    key = jax.random.key(0)
+
+    def estimate() -> vimco.Estimate:
+        named = vimco.named_estimator(estimator, key, mean(784))
+        return named(samples_for(model, named.needs, Keys(key, key, key), batch, K), batch)
+
+    try:
+        eqx.filter_eval_shape(estimate)
+    except vimco.UsageError:
+        return False
+    return True
 
 
 def updates(
@@ -62,7 +76,7 @@ def updates(
         key_of_order=key,
         mesh=mesh,
     )
-    named = vimco.named_estimator(estimator, key, jnp.full(784, 0.13))
+    named = vimco.named_estimator(estimator, key, mean(784))
     state = [trainer.initial_state(model(task, width, slice_size), named, data)]
     order = trainer.epoch_order(data, 0)
     trainer, data, order, state = replicated((trainer, data, order, state), mesh)

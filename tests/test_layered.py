@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import equinox as eqx
 import jax
@@ -17,7 +18,8 @@ from vimco.estimators.layered import LayerBaselines
 from vimco.estimators.local_expectations import LocalExpectations
 from vimco.estimators.local_nvil import LocalNVIL
 from vimco.estimators.muprop import MuProp
-from vimco.models.layered import LayersOfSBN, change_of_children
+from vimco.models.kernels.flips import change_of_children
+from vimco.models.layered import LayersOfSBN
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -191,16 +193,33 @@ def test_flips_are_changes_of_single_units(kind, symmetric):
             np.testing.assert_allclose(of_later[..., unit], (after_q - log_q)[i + 1 :].sum(axis=0), atol=1e-12)
 
 
-def test_flips_come_in_chunks(monkeypatch):
-    """The same numbers, and no array that holds all units of parent and child at once."""
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-4)])
+def test_changes_of_children_are_differences_of_log_probabilities(dtype, tolerance):
+    """Against the definition in double precision, from tiny weights and logits to very large ones."""
     keys = jax.random.split(jax.random.key(0), 4)
-    arrays = [jax.random.normal(k, s) for k, s in zip(keys, [(4, 6), (3, 4, 6), (5, 6), (3, 4, 5)], strict=True)]
-    whole = change_of_children(*arrays)
-    monkeypatch.setattr("vimco.models.layered.MOST_FLIPS", 3 * 4 * 6 * 2)
-    np.testing.assert_allclose(change_of_children(*arrays), whole, rtol=1e-12)
-    shapes = str(jax.make_jaxpr(change_of_children)(*arrays))
-    assert "f64[3,4,2,6]" in shapes
-    assert "f64[3,4,5,6]" not in shapes
+    values = jax.random.bernoulli(keys[0], 0.5, (4, 37)).astype(dtype)
+    logits = (8 * jax.random.normal(keys[1], (3, 4, 37))).at[0, 0, :3].set(jnp.array([-90.0, 0.0, 90.0])).astype(dtype)
+    weight = jax.random.normal(keys[2], (5, 37)) * 10.0 ** jnp.arange(-3, 2)[:, None]
+    weight = weight.at[4, :4].set(jnp.array([-42.0, 42.0, -42.0, 42.0])).astype(dtype)
+    turns = (1 - 2 * jax.random.bernoulli(keys[3], 0.5, (3, 4, 5))).astype(dtype)
+
+    v, a, w, t = (np.asarray(array, np.float64) for array in (values, logits, weight, turns))
+    changed = a[:, :, None] + t[..., None] * w
+    expected = np.sum(v[:, None] * (changed - a[:, :, None]) - np.logaddexp(0, changed), axis=-1)
+    expected += np.sum(np.logaddexp(0, a), axis=-1)[..., None]
+    answer = jax.jit(change_of_children)(values, logits, weight, turns)
+    np.testing.assert_allclose(answer, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_memory_of_flips_does_not_grow_with_pairs_of_units():
+    """No array holds a value for each sample, parent and child; the largest has one for each sample and unit."""
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4, 60), (3, 4, 60), (50, 60), (3, 4, 50))]
+    sizes = [
+        int(np.prod([int(n) for n in shape.split(",")]))
+        for shape in re.findall(r"f32\[([\d,]+)\]", str(jax.make_jaxpr(change_of_children)(*shapes)))
+    ]
+    assert max(sizes) == 50 * 60  # the weights
+    assert 3 * 4 * 60 in sizes
 
 
 @pytest.mark.parametrize("kind", SBN_KINDS)

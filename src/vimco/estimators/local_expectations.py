@@ -25,7 +25,7 @@ class LocalExpectations(Estimator):
     or the part of log f that the layer can change, averaged over them (elbo). For K ≥ 2 a baseline from the other
     samples is subtracted: that of Eq. 9, or the mean of the others. It multiplies a sum of mean zero.
 
-    Each unit of a layer costs a pass over all units of its child; memory does not grow with the number of units.
+    A unit costs a few multiplications for each unit of its child layers; memory does not grow with pairs of units.
     """
 
     ascends: ClassVar[str] = "L^K, or the ELBO"

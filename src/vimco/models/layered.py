@@ -3,17 +3,15 @@
 from typing import TYPE_CHECKING
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vimco.models.kernels.bernoulli import log_bernoulli
+from vimco.models.kernels.flips import change_of_children
 from vimco.samples import Batch, Choice, Latents, Logits
 
 if TYPE_CHECKING:
     from vimco.models.sbn import SigmoidBeliefNetwork
-
-MOST_FLIPS = 2**20  # values computed at a time for the flips of a chunk of units
 
 
 class LayersOfSBN(eqx.Module):
@@ -65,8 +63,8 @@ class LayersOfSBN(eqx.Module):
 
         of_later = jnp.zeros_like(turn)
         if i + 1 < len(latents):
-            weight = proposal.layers[i + 1].weights[0]
-            of_later = change_of_children(latents[i + 1], logits[i + 1], weight, turn * proposal.scale)
+            weight = proposal.scale * proposal.layers[i + 1].weights[0]
+            of_later = change_of_children(latents[i + 1], logits[i + 1], weight, turn)
         if depth + 1 == len(latents):
             child, of_child, layer = self.batch.observation, model.observation_logits(deepest_first), model.likelihood
         elif model.proposal is None:  # log P(h | c) is no part of log f
@@ -74,7 +72,7 @@ class LayersOfSBN(eqx.Module):
         else:
             child, layer = deepest_first[depth + 1], model.prior.layers[depth + 1]
             of_child = self._prior_logits(deepest_first)[depth + 1]
-        change = change_of_children(child, of_child, layer.weights[0], turn * model.prior.scale)
+        change = change_of_children(child, of_child, model.prior.scale * layer.weights[0], turn)
         if model.proposal is None:
             return change, of_later
         own = turn * (self._prior_logits(deepest_first)[depth] - logits[i])
@@ -86,31 +84,3 @@ class LayersOfSBN(eqx.Module):
     def _prior_logits(self, deepest_first: Latents) -> Logits:
         source = self.model.centre_context(self.batch.context)
         return self.model.prior.walk(lambda i, _: deepest_first[i], source)[1]
-
-
-def change_of_children(
-    values: Float[Array, "... B D"],
-    logits: Float[Array, "... B D"],
-    weight: Float[Array, "n D"],
-    steps: Float[Array, "K B n"],
-) -> Float[Array, "K B n"]:
-    """Return the change of log P(values) where parent i alone changes by `steps[..., i]`, for every i.
-
-    Σ_d v_d s_i W_id − [softplus(a_d + s_i W_id) − softplus(a_d)], the second part in chunks of parents: memory does
-    not grow with their number.
-    """
-    (K, B, n), D = steps.shape, weight.shape[1]
-    logits = jnp.broadcast_to(logits, (K, B, D))
-    before = jax.nn.softplus(logits)
-    size = max(1, min(n, MOST_FLIPS // (K * B * D)))
-    pad = -n % size
-
-    def of_chunk(chunk: tuple[Float[Array, "c D"], Float[Array, "K B c"]]) -> Float[Array, "K B c"]:
-        rows, step = chunk
-        changed = jax.nn.softplus(logits[:, :, None] + step[..., None] * rows)
-        return jnp.sum(changed - before[:, :, None], axis=-1)
-
-    rows = jnp.pad(weight, ((0, pad), (0, 0))).reshape(-1, size, D)
-    step = jnp.moveaxis(jnp.pad(steps, ((0, 0), (0, 0), (0, pad))).reshape(K, B, -1, size), 2, 0)
-    normaliser = jnp.moveaxis(jax.lax.map(of_chunk, (rows, step)), 0, 2).reshape(K, B, n + pad)[..., :n]
-    return steps * (values @ weight.T) - normaliser

@@ -263,7 +263,10 @@ class SigmoidBeliefNetwork(eqx.Module):
     def _layered_record(self, choose: Choice, batch: Batch) -> ImportanceSamples:
         chain = LayersOfSBN(self, batch)
         latents, logits = chain.walk(choose)
-        log_proposals, log_weights = chain.log_proposals(latents, logits), chain.log_weights(latents, logits)
+        log_proposals, log_weights = (
+            tuple(map(with_stored_gradient, terms(latents, logits)))
+            for terms in (chain.log_proposals, chain.log_weights)
+        )
         log_proposal = sum(log_proposals[1:], start=log_proposals[0])
         return ImportanceSamples(
             sum(log_weights, start=log_proposal),
