@@ -263,9 +263,11 @@ def main(options: Options) -> None:
     if "start" in options.only:
         show("From the command to its first update (s)", ("task", "K", "seconds"), [start_record()])
     if "devices" in options.only:
-        new = [record for size in ((5, 24), (50, 24), (50, 192)) for record in device_records(*size)]
-        columns = ("K", "batch", "layout", "cpu_ms", "ceiling", "ms", "exchange_ms")
-        show("Several devices: CPU time of one process, and how much faster it could be at best", columns, new)
+        rounds = min(options.rounds, 6)  # each of seconds, at the largest size
+        new = [record for size in ((5, 24), (50, 24), (50, 192)) for record in device_records(*size, rounds)]
+        columns = ("K", "batch", "layout", "cpu_ms", "ceiling", "ms", "exchange_cpu_ms", "exchange_ms")
+        title = "Several devices: CPU time of a process, how much faster it could be at best, and the exchange's share"
+        show(title, (*columns, "exchange_share", "limit"), new)
     options.output.write_text(json.dumps(records, indent=2) + "\n")
     console.print(f"Records: {options.output}")
 

@@ -110,7 +110,8 @@ def run_on_worker(
     """Run a command as a process of this worker; return its exit status and the end of its stderr.
 
     The process is asked to save and end if the study sets the event, if the worker closes, and if the scheduler
-    withdraws the task, as it does when the study has died or the task was given to another worker.
+    withdraws the task, as it does when the study has died or the task was given to another worker. A worker that closes
+    hands the task back: its result might still reach the study, as that of a run which was stopped.
     """
     import distributed
 
@@ -123,9 +124,12 @@ def run_on_worker(
     if not Path(folder).is_dir():
         return 2, f"Error: The worker at {worker.address} does not see {folder}: a common file system is needed."
 
+    def is_closing() -> bool:
+        return worker.status not in (distributed.Status.running, distributed.Status.paused)
+
     def is_withdrawn() -> bool:
         task = worker.state.tasks.get(key)
-        return worker.status != distributed.Status.running or task is None or task.state != "executing"
+        return is_closing() or task is None or task.state != "executing"
 
     def is_stopping() -> bool:
         try:
@@ -134,6 +138,8 @@ def run_on_worker(
             return True
 
     with _place() as place:
+        if is_closing():
+            raise distributed.Reschedule
         if is_withdrawn() or is_stopping():
             return STOPPED, ""
         shares = threads or max(1, len(available_cores()) // worker.state.nthreads)
@@ -146,6 +152,8 @@ def run_on_worker(
                 is_asked, next_question = is_stopping(), time.monotonic() + EVENT_SECONDS
             if is_asked:
                 process.stop()
+    if is_closing() and result[0] in (STOPPED, -signal.SIGTERM):
+        raise distributed.Reschedule
     return result
 
 

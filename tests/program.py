@@ -152,7 +152,7 @@ def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM
 
 def finished(process):
     """Return exit status, output, and errors."""
-    out, errors = process.communicate(timeout=300)
+    out, errors = process.communicate(timeout=1800)  # a limit for what hangs, not for what is slow
     return process.returncode, out, errors
 
 

@@ -496,6 +496,11 @@ def test_an_evaluation_in_parts_is_recorded_as_one(reference, tmp_path):
     expected = {"split": "test", "weights": "best-average", "seed": 0, "update": whole.update, **whole.to_json()}
     assert record == expected
     assert list(path.glob("evaluation-*")) == []
+    evaluate("1")
+    run.record_evaluation(whole, "test", "best-average", 0)  # the whole needs no parts
+    assert list(path.glob("evaluation-*")) == []
+    with pytest.raises(SystemExit):  # parts of other devices are of other examples
+        cli.main(["evaluate", str(path), "--part", "1", "3", "--devices", "2"])
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):

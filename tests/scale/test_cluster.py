@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import random
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from program import assert_same_outcome, environment, finished, wait_for_update
+from program import assert_same_outcome, environment, finished
 from test_processes import free_port, process
 from test_studies import Note
 
@@ -20,6 +21,7 @@ pytest.importorskip("distributed")
 
 import distributed
 
+import vimco_worker
 from vimco import UsageError, cli
 from vimco.runs import checkpoints
 from vimco.studies.runner import cluster, local
@@ -52,6 +54,9 @@ print("Note: wrote", path.name, file=sys.stderr)
 """
 
 
+LONG = 900  # seconds: a limit for what hangs, not for what is slow
+
+
 class Endings(Watch):
     def __init__(self, act=lambda: None):
         self.all, self.act = {}, act
@@ -68,7 +73,7 @@ class Machines:
 
     def __init__(self, folder):
         self.folder, self.address = folder, f"tcp://127.0.0.1:{free_port()}"
-        self.all = []
+        self.all, self.workers = [], []
         host, port = self.address.removeprefix("tcp://").split(":")
         self.scheduler = self.start("dask_scheduler", "--host", host, "--port", port, "--no-dashboard")
 
@@ -83,7 +88,8 @@ class Machines:
 
     def worker(self, **variables):
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
-        return self.start("dask_worker", self.address, *options, **variables)
+        self.workers.append(self.start("dask_worker", self.address, *options, **variables))
+        return self.workers[-1]
 
     def end(self):
         for one in self.all:
@@ -105,18 +111,21 @@ def engine(machines, tmp_path, monkeypatch):
     """Return the engine with two workers, which run the small program."""
     monkeypatch.setattr(local, "PROGRAM", ("-c", SMALL_PROGRAM))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 60)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", LONG)
     with connected(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
-        engine.client.wait_for_workers(2, timeout=120)
+        engine.client.wait_for_workers(2, timeout=LONG)
         yield engine
 
 
 def wait_for(path):
-    for _ in range(6000):
-        if path.exists():
-            return path
+    wait_until(path.exists)
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + LONG
+    while not is_so():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    raise AssertionError(f"{path.name} did not come")
 
 
 def test_a_failure_stops_nobody_and_a_killed_process_is_tried_once_more(engine, tmp_path):
@@ -174,7 +183,7 @@ def test_a_killed_worker_is_told_from_a_failure(engine, machines, tmp_path):
     assert killed
     assert outcome.failures == []
     assert endings.all == {"a": Ending(("wrote a",)), "b": Ending(("wrote b",))}
-    assert (tmp_path / "a.saved").exists()  # the process ended with its worker, and saved
+    wait_for(tmp_path / "a.saved")  # the process ended with its worker, and saved
 
 
 def test_a_retired_worker_lets_go_and_another_takes_over(engine, machines, tmp_path):
@@ -223,6 +232,7 @@ import os, pathlib, signal, sys, time
 from vimco.studies.runner import cluster, local
 program, address, path = sys.argv[1:]
 local.PROGRAM = ("-c", program)
+cluster.CONNECT_SECONDS = 600
 with cluster.connected(address, None, pathlib.Path(path).parent, number=None, most=9, threads=None) as engine:
     engine.start(["waits", path])
     while not pathlib.Path(path + ".waiting").exists():
@@ -239,13 +249,13 @@ def test_workers_let_go_when_the_study_is_killed(engine, machines, tmp_path):
 
 def test_a_lost_scheduler_ends_the_study_with_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "PROGRAM", ("-c", SMALL_PROGRAM))
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 60)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", LONG)
     monkeypatch.chdir(tmp_path)
     machines = Machines(tmp_path)
     machines.worker()
     try:
         with connected(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
-            engine.client.wait_for_workers(1, timeout=120)
+            engine.client.wait_for_workers(1, timeout=LONG)
             lost = Endings(lambda: (tmp_path / "a.waiting").exists() and machines.scheduler.kill())
             with pytest.raises(UsageError, match=r"connection to the Dask scheduler .* was lost"):
                 execute([Note(tmp_path / name, "waits") for name in "ab"], engine, lost)
@@ -256,10 +266,19 @@ def test_a_lost_scheduler_ends_the_study_with_a_sentence(tmp_path, monkeypatch):
 
 # Real runs.
 
+# While a file says so, each run waits after a checkpoint, until it is asked to stop.
 STUDY = """
-import dataclasses
+import dataclasses, pathlib, time
+from vimco.runs import session
 from vimco.studies import Study, register_study
 from vimco.studies.cells import PAPER
+
+def save(self, original=session._Session._save):
+    original(self)
+    while self.update >= 10 and not self.signals and pathlib.Path("hold").exists():
+        time.sleep(0.01)
+
+session._Session._save = save
 
 def runs():
     return [
@@ -275,6 +294,7 @@ OPTIONS = ["--plugin", "tiny.py", "--data", "synthetic", "--updates", "400"]
 
 
 def test_a_study_whose_workers_and_whose_own_process_are_killed_ends_as_an_undisturbed_one(machines, tmp_path):
+    """First at known moments, then at random ones."""
     (tmp_path / "tiny.py").write_text(STUDY)
     command = ["study", "tiny", *OPTIONS, "--output"]
     reference = finished(process(tmp_path, *command, "reference"))
@@ -283,22 +303,56 @@ def test_a_study_whose_workers_and_whose_own_process_are_killed_ends_as_an_undis
     paths = [tmp_path / "studies" / "runs" / name for name in names]
     on_cluster = [*command, "studies", "--cluster", machines.address]
 
+    (tmp_path / "hold").touch()
     study = process(tmp_path, *on_cluster)
-    wait_for_update(study, paths[0], 10)
-    (run,) = owners(paths[0])
-    os.kill(parent_of(run), signal.SIGKILL)  # its worker
+    before = [owner_at(path, 10, study) for path in paths]
+    os.kill(parent_of(before[0]), signal.SIGKILL)  # its worker
     machines.worker()
-    wait_for_update(study, paths[1], 10)
+    wait_until(lambda: owner_at(paths[0], 10, study) != before[0])
     study.kill()
-    study.wait()
+    study.communicate()
     wait_until_ended(paths)
-    assert any(checkpoints.latest_update(path) < 400 for path in paths)
+    assert all(checkpoints.latest_update(path) < 400 for path in paths)
 
-    status, out, errors = finished(process(tmp_path, *on_cluster))
+    study = process(tmp_path, *on_cluster)
+    for path in paths:
+        owner_at(path, 10, study)
+    study.send_signal(signal.SIGINT)
+    status, _, errors = finished(study)
+    assert status == 130, errors
+    assert "Stopped; nothing is lost. The same command resumes." in errors
+    assert all(checkpoints.latest_update(path) < 400 for path in paths)
+    (tmp_path / "hold").unlink()
+
+    chance = random.Random(0)
+    for _ in range(2):
+        study = process(tmp_path, *on_cluster)
+        time.sleep(chance.uniform(0, 20))
+        study.kill()
+        study.communicate()
+    study = process(tmp_path, *on_cluster)
+    time.sleep(chance.uniform(0, 20))
+    next(worker for worker in machines.workers if worker.poll() is None).kill()
+    machines.worker()
+    status, out, errors = finished(study)
     assert status == 0, errors
     assert f"Dask scheduler at {machines.address}; dashboard: http://127.0.0.1:" in out
     for path in paths:
         assert_same_outcome(path, tmp_path / "reference" / "runs" / path.name)
+
+
+def owner_at(path, update, study):
+    """Wait until a process that holds a run has written a checkpoint of this update or a later one; return its id."""
+    found = []
+
+    def is_there():
+        assert study.poll() is None, study.communicate()
+        has_one = (path / checkpoints.CHECKPOINT).exists() and checkpoints.latest_update(path) >= update
+        found[:] = [pid for pid in owners(path) if has_one and Path(f"/proc/{pid}").exists()]
+        return bool(found)
+
+    wait_until(is_there)
+    return found[0]
 
 
 def parent_of(pid):
@@ -307,14 +361,12 @@ def parent_of(pid):
 
 def wait_until_ended(paths):
     """Wait until the processes that hold or held the locks are gone."""
-    deadline = time.monotonic() + 120
-    while any(Path(f"/proc/{pid}").exists() for path in paths for pid in owners(path)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for path in paths for pid in owners(path)))
 
 
 def owners(path):
-    return map(int, re.findall(r'"process": (\d+)', (path / ".lock").read_text()))
+    lock = path / ".lock"
+    return [int(pid) for pid in re.findall(r'"process": (\d+)', lock.read_text() if lock.exists() else "")]
 
 
 # A cluster of a batch system's jobs, with stand-ins for its commands.
@@ -344,6 +396,39 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
     assert (tmp_path / "cancelled").read_text() == (tmp_path / "submitted").read_text()
 
 
+# A worker that closes.
+
+
+class Closing:
+    """A worker that begins to close after some looks at its state."""
+
+    def __init__(self, looks):
+        self.looks, self.address = looks, "tcp://here"
+        self.state = SimpleNamespace(nthreads=1, tasks={"key": SimpleNamespace(state="executing")})
+
+    @property
+    def status(self):
+        self.looks -= 1
+        return distributed.Status.closing_gracefully if self.looks < 0 else distributed.Status.paused
+
+    def get_current_task(self):
+        return "key"
+
+
+@pytest.mark.parametrize("looks", [0, 9])
+def test_a_worker_that_closes_hands_its_task_back(tmp_path, monkeypatch, looks):
+    """A result of its own, that the run was stopped, might reach the study before the task is given to another."""
+    monkeypatch.setattr(distributed, "get_worker", lambda: Closing(looks))
+    monkeypatch.setattr(distributed, "get_client", lambda: None)
+    monkeypatch.setattr(distributed, "Event", lambda *_, **__: SimpleNamespace(is_set=lambda: False))
+    with pytest.raises(distributed.Reschedule):
+        vimco_worker.run_on_worker(
+            ["-c", SMALL_PROGRAM, "waits", str(tmp_path / "a")], str(tmp_path), None, "event", {}
+        )
+    assert not vimco_worker._taken
+    assert not (tmp_path / "a").exists()
+
+
 # Mistakes.
 
 
@@ -354,6 +439,7 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
         (["--cluster", "nowhere://x"], "No Dask scheduler answers at nowhere://x"),
         (["--cluster", "127.0.0.1:1", "--cluster-options", "o.yaml"], "are for the batch systems slurm, pbs, lsf, sge"),
         (["--cluster-options", "o.yaml"], "--cluster-options needs --cluster"),
+        (["--cluster", "127.0.0.1:1", "--script", "slurm"], "leave --cluster out"),
         (["--cluster", "slurm", "--cluster-options", "missing.yaml"], "cannot be read: No such file"),
         (["--cluster", "slurm", "--cluster-options", "bad.yaml"], "is not YAML"),
         (["--cluster", "slurm", "--cluster-options", "list.yaml"], "must hold names and values"),
@@ -394,7 +480,7 @@ def test_other_versions_are_refused_at_the_start_and_later(engine, machines, tmp
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vimco\nVersion: 9.9\n")
     path = os.pathsep.join([str(metadata.parent), os.environ.get("PYTHONPATH", "")])
     other = machines.worker(PYTHONPATH=path)
-    engine.client.wait_for_workers(3, timeout=120)
+    engine.client.wait_for_workers(3, timeout=LONG)
     with (
         pytest.raises(UsageError, match=r"The worker at .* has vimco 9.9 instead of"),
         connected(machines.address, None, tmp_path, number=None, most=9, threads=None),
@@ -418,8 +504,6 @@ def test_files_that_are_not_shared_are_refused(tmp_path):
 
 
 def test_threads_of_a_worker_get_their_own_cores():
-    import vimco_worker
-
     cores = vimco_worker.available_cores()
     with vimco_worker._place() as first, vimco_worker._place() as second:
         with contextlib.suppress(ValueError), vimco_worker._place():

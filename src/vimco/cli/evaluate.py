@@ -19,6 +19,7 @@ from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
 from vimco.runs.directory import Run, Weights
 from vimco.runs.experiment import Split
+from vimco.runs.team import Team
 from vimco.training.evaluation import PATHS, Evaluation, paired_comparison
 
 Runs = Annotated[
@@ -70,15 +71,20 @@ class Evaluate:
         if self.part is not None and not 1 <= self.part[0] <= self.part[1]:
             raise UsageError(f"--part 2 5 is the second of five; got {self.part[0]} {self.part[1]}.")
         others = (self.split != "test", self.seed != directory.EVALUATION_SEED, self.jackknife, self.json)
-        if self.part is not None and (self.per_example is not None or any(others)):
-            raise UsageError("--part is of the test split, with seed 0, and printed nowhere: leave the others out.")
+        if self.part is not None and (self.per_example is not None or any(others) or self.layout != Layout()):
+            raise UsageError(
+                "--part is of the test split, with seed 0, on one device, and printed nowhere: leave the others out."
+            )
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
         with self.layout.joined():
             self._evaluate()
 
     def _evaluate(self) -> None:
-        loaded = [directory.load(path) for path in self.run]
+        team = Team()
+        with team.as_one():
+            loaded = [directory.load(path) for path in self.run]
+        team.require_same(runs=str([run.facts for run in loaded]))
         evaluations: list[Evaluation] = []
         for run in loaded:
             evaluations.append(self._evaluation(run))

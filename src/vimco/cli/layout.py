@@ -3,10 +3,12 @@
 import contextlib
 import os
 import socket
+import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -19,6 +21,17 @@ from vimco.runs.team import is_lost_process
 from vimco.training.devices import offer_cpu_devices
 
 PATIENCE = 60  # seconds until a coordinator that does not answer is given up
+JOIN_SECONDS = 300  # until all processes must have joined
+
+# Prints the first line of its input if no second one follows: its parent was killed. Signals are for the parent.
+WITNESS = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+words = sys.stdin.buffer.readline()
+if not sys.stdin.buffer.read():
+    os.write(2, words)
+"""
 
 
 @dataclass(frozen=True)
@@ -37,10 +50,11 @@ class Layout:
     """The number of this process, from 0."""
 
     @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
+    def joined(self, again: str = "Start all processes again.") -> Iterator[None]:
         """Make the devices, and join the other processes, before anything is computed; part from them at the end.
 
-        A process that ends by itself ends at once: the others would wait for it.
+        A process that ends by itself ends at once: the others would wait for it. `again` says what to do when a process
+        was killed.
         """
         offer_cpu_devices(self.devices)
         if not self._is_shared:
@@ -48,23 +62,18 @@ class Layout:
             return
         self._join()
         _keep_libraries_off_stdout()
-        out.quiet = err.quiet = jax.process_index() > 0  # process 0 speaks for all
-        try:
-            yield
-        except Interrupted:
-            jax.distributed.shutdown()
-            raise
-        except UsageError as error:
-            _leave(str(error), 1 if isinstance(error, LostProcessError) else 2)
-        except KeyboardInterrupt:
-            _leave("Stopped at once.", 130)
-        except Exception as error:
-            if is_lost_process(error):
-                _leave(f"Another process has ended, so this one ends, too ({str(error).splitlines()[0][:200]}).", 1)
-            traceback.print_exc()
-            os._exit(1)
-        else:
-            jax.distributed.shutdown()
+        rank = jax.process_index()
+        out.quiet = err.quiet = rank > 0  # process 0 speaks for all
+        with _witness(f"Error: Process {rank} was killed, or JAX ended it because another one was. {again}") as dismiss:
+            try:
+                yield
+                jax.distributed.shutdown()
+            except Interrupted:
+                jax.distributed.shutdown()
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                dismiss()
+                _leave(error, again)
 
     @property
     def _is_shared(self) -> bool:
@@ -79,19 +88,29 @@ class Layout:
         if self.coordinator is not None:
             assert self.processes is not None
             assert self.rank is not None
+            if self.processes < 1:
+                raise UsageError(f"--processes must be positive; got {self.processes}.")
             if not 0 <= self.rank < self.processes:
                 raise UsageError(f"--rank is a number from 0 to {self.processes - 1}, one less than --processes.")
-            if self.rank == 0:
-                err.print(f"Process 0 waits for {self.processes - 1} others at {self.coordinator}, at most 300 s.")
-            else:
-                _wait_for(self.coordinator)
-        try:
-            jax.distributed.initialize(self.coordinator, self.processes, self.rank)
-        except (ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"The other processes were not found ({str(error).splitlines()[0]}). Start this by srun, mpirun or on "
-                "a TPU pod, or give --coordinator HOST:PORT --processes N --rank R."
-            ) from error
+            host, port = _host_and_port(self.coordinator)
+            if self.rank > 0:
+                _wait_for(host, port)
+            elif self.processes > 1:
+                _refuse_place(host, port)
+                number = "1 other" if self.processes == 2 else f"{self.processes - 1} others"
+                err.print(f"Process 0 waits for {number} at {self.coordinator}, at most {JOIN_SECONDS} s.")
+        # JAX's service for preempted machines catches SIGTERM and does nothing; before training it is to end a process.
+        jax.config.update("jax_enable_preemption_service", False)
+        with _limited(JOIN_SECONDS):
+            try:
+                jax.distributed.initialize(
+                    self.coordinator, self.processes, self.rank, initialization_timeout=2 * JOIN_SECONDS
+                )
+            except (ValueError, RuntimeError) as error:
+                raise UsageError(
+                    f"The other processes were not found ({' '.join(str(error).split())[:500]}). Start this by srun, "
+                    "mpirun or on a TPU pod, or give --coordinator HOST:PORT --processes N --rank R."
+                ) from error
 
 
 def _keep_libraries_off_stdout() -> None:
@@ -102,7 +121,60 @@ def _keep_libraries_off_stdout() -> None:
     sys.stdout = os.fdopen(ours, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1)
 
 
-def _leave(message: str, status: int) -> NoReturn:
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End this process with a sentence if it takes longer to join: JAX would end it with a stack trace."""
+    sentence = (
+        f"After {seconds:g} s not all processes have joined. Start all of them, within that time and with the same "
+        "--coordinator, --processes and program, and let nothing block the port."
+    )
+    timer = threading.Timer(seconds, _end, (sentence, 2))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _witness(last_words: str) -> Iterator[Callable[[], None]]:
+    """Start a process that prints a sentence if this one is killed before it dismisses it.
+
+    When process 0 is lost, JAX ends the others from a thread of its own, often before they can say anything.
+    """
+    command = [sys.executable, "-I", "-S", "-c", WITNESS]
+    witness = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert witness.stdin is not None
+    witness.stdin.write(f"{last_words}\n".encode())
+    witness.stdin.flush()
+
+    def dismiss() -> None:
+        with contextlib.suppress(OSError):  # it was killed, too
+            witness.communicate(b"\n")
+
+    try:
+        yield dismiss
+    finally:
+        dismiss()
+
+
+def _leave(error: Exception | KeyboardInterrupt, again: str) -> NoReturn:
+    """Say why this process ends, and end it at once: an exchange with the others might never be completed."""
+    if isinstance(error, UsageError):
+        _end(str(error), 1 if isinstance(error, LostProcessError) else 2)
+    if isinstance(error, KeyboardInterrupt):
+        _end("Stopped at once.", 130)
+    if is_lost_process(error):
+        reason = str(error).splitlines()[0][:200]
+        _end(f"Another process has ended, so this one ends, too ({reason}). {again}", 1)
+    if isinstance(error, OSError):
+        _end(f"{error}.", 2)
+    traceback.print_exception(error)
+    os._exit(1)
+
+
+def _end(message: str, status: int) -> NoReturn:
     err.quiet = False
     err.print(labelled("Error:", "red", message))
     for stream in (sys.stdout, sys.stderr):
@@ -110,19 +182,45 @@ def _leave(message: str, status: int) -> NoReturn:
     os._exit(status)
 
 
-def _wait_for(address: str) -> None:
-    """Wait until somebody answers at the address: JAX itself would end the process without a word that helps."""
+def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UsageError(f"--coordinator is an address like host:1234; got {address}.")
-    start, reason = time.monotonic(), ""
-    while time.monotonic() - start < PATIENCE:
+    return host.strip("[]"), int(port)
+
+
+def _refuse_place(host: str, port: int) -> None:
+    """Refuse an address at which process 0 cannot listen: a host without a name, or a port that is taken."""
+
+    def listen() -> None:
+        socket.getaddrinfo(host, port)  # a container's own name may come after its start
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("", port))
+
+    reason = _reason_against(listen)
+    if reason is not None:
+        raise UsageError(f"Process 0 cannot listen at {host}:{port} ({reason}). Choose another --coordinator.")
+
+
+def _wait_for(host: str, port: int) -> None:
+    """Wait until somebody answers at the address: JAX itself would end the process without a word that helps."""
+    reason = _reason_against(lambda: socket.create_connection((host, port), timeout=5).close())
+    if reason is not None:
+        raise UsageError(
+            f"No process 0 answers at {host}:{port} after {PATIENCE} s ({reason}). Start it there, or correct "
+            "--coordinator."
+        )
+
+
+def _reason_against(attempt: Callable[[], None]) -> str | None:
+    """Try until it succeeds, or `PATIENCE` is over; return the reason of the last failure."""
+    start = time.monotonic()
+    while True:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
-                return
+            attempt()
+            return None
         except OSError as error:
-            reason = str(error)
-            time.sleep(0.5)
-    raise UsageError(
-        f"No process 0 answers at {address} after {PATIENCE} s ({reason}). Start it there, or correct --coordinator."
-    )
+            if time.monotonic() - start > PATIENCE:
+                return str(error)
+        time.sleep(0.5)

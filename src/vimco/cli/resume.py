@@ -8,7 +8,7 @@ import tyro
 from vimco.cli.layout import Layout
 from vimco.cli.options import Plugin
 from vimco.cli.sample import OneRun
-from vimco.cli.train import train_with_display
+from vimco.cli.train import start_again, train_with_display
 from vimco.runs import session
 
 
@@ -34,5 +34,5 @@ class Resume:
         """Resume the run, and print its results."""
         budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
         devices = self.layout.devices
-        with self.layout.joined():
+        with self.layout.joined(start_again(self.run)):
             train_with_display(lambda display: session.resume(self.run, display, devices=devices, **budget))

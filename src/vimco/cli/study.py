@@ -80,6 +80,8 @@ class RunStudy:
                 raise UsageError(f"{option} must be positive; got {value}.")
         if self.cluster is None and self.cluster_options is not None:
             raise UsageError("--cluster-options needs --cluster: slurm, pbs, lsf or sge.")
+        if self.cluster is not None and self.script is not None:
+            raise UsageError("--script writes a job array instead of running the study: leave --cluster out.")
         for rate in self.rates:
             if not 0 < rate < math.inf:
                 raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
@@ -113,9 +115,9 @@ class RunStudy:
         if self.cluster is None:
             yield LocalWorkers(self.workers or 1, self.threads)
             return
-        due = max(1, sum(not training.is_done() for training in trainings))
+        most = len(trainings)  # or fewer; evaluations are no more
         with connected(
-            self.cluster, self.cluster_options, self.output, number=self.workers, most=due, threads=self.threads
+            self.cluster, self.cluster_options, self.output, number=self.workers, most=most, threads=self.threads
         ) as engine:
             out.print(f"Dask scheduler at {engine.address}; dashboard: {engine.client.dashboard_link}")
             yield engine

@@ -63,7 +63,8 @@ class Train:
 
     def __call__(self) -> None:
         """Train the model, and print the results."""
-        with self.layout.joined():
+        path = self.resume or self.output
+        with self.layout.joined(start_again(path or "and the directory of the run")):
             self._train()
 
     def _train(self) -> None:
@@ -84,6 +85,11 @@ class Train:
         else:
             budget = {name: getattr(config, name) for name in BUDGET}
             train_with_display(lambda display: session.resume(path, display, devices=devices, **budget))
+
+
+def start_again(path: Path | str) -> str:
+    """Return what to do when one of several processes was killed."""
+    return f"The last checkpoint, if there is one, stays: start all processes again with --resume {path}."
 
 
 def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:

@@ -49,6 +49,7 @@ from vimco.runs.store import (
     write_json,
     write_tree,
 )
+from vimco.runs.team import Team
 from vimco.training.devices import mesh_of
 from vimco.training.evaluation import Evaluation, Prediction, evaluate, joined
 
@@ -246,13 +247,25 @@ class Run:
     ) -> Evaluation:
         """Return the K-sample bound of every example of a split, with samples from the proposal it was trained with.
 
-        The part (2, 5) is the second of five parts of the examples.
+        The part (2, 5) is the second of five parts of the examples. Several processes must all call this, for the same.
         """
-        mesh = mesh_of(devices)
-        model, update = self.model_and_update(weights)
-        with precision(self.config):
-            examples = Experiment(self.config, self.dataset(), mesh).examples(split)
+        team = Team()
+        with team.as_one():
+            mesh = mesh_of(devices)
             key = key_for(Purpose.EVALUATION, seed)
+            model, update = self.model_and_update(weights)
+            dataset = self.dataset()
+        options = str((num_samples, split, weights, seed, devices, jackknife, part))
+        team.require_same(
+            options=options,
+            configuration=str(self.config),
+            data=dataset.checksum,
+            weights=str(update),
+            versions=str(versions()),
+        )
+        with precision(self.config):
+            model = team.from_first(model)
+            examples = Experiment(self.config, dataset, mesh).examples(split)
             evaluation = evaluate(model, examples, key, num_samples, progress, mesh, jackknife=jackknife, part=part)
             return evaluation._replace(update=update)
 
@@ -285,6 +298,9 @@ class Run:
             summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+        if (split, seed) == ("test", EVALUATION_SEED):
+            for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
+                remove_file(part)  # what it was to be made of, perhaps by a study that was stopped
 
     @property
     def noise(self) -> list[dict[str, Any]]:
@@ -337,8 +353,6 @@ class Run:
         if len(parts) < number:
             return False
         self.record_evaluation(joined(parts), "test", weights, EVALUATION_SEED)
-        for one in each:
-            remove_file(self._part(num_samples, weights, one))
         return True
 
     def _part(self, num_samples: int, weights: Weights, part: tuple[int, int]) -> Path:
@@ -445,10 +459,14 @@ def write_config(run: Run) -> None:
 
 def environment(devices: int = 1) -> dict[str, Any]:
     """Return everything except the configuration that determines the last bits of a result."""
-    packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
-    versions = {name: importlib.metadata.version(name) for name in packages}
     layout = {"threads": _threads(), "devices": devices, "processes": jax.process_count()}
-    return {"python": platform.python_version(), **versions, "cpu": _cpu(), **layout}
+    return {"python": platform.python_version(), **versions(), "cpu": _cpu(), **layout}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that determine a result."""
+    packages = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def differences(run: Run, devices: int = 1) -> list[str]:

@@ -117,6 +117,7 @@ def resume(
                 template = eqx.filter_eval_shape(experiment.initial_state)
                 state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
         progress = Progress() if checkpoint is None else checkpoint.progress
+        team.require_same(checkpoint=str((int(state.update), progress)))
         session = _Session(run, team, lock, experiment, state, progress, observers)
         with team.as_one():
             if checkpoint is not None:
@@ -132,8 +133,8 @@ def resume(
 def _require_same(team: Team, run: Run, devices: int) -> None:
     """Refuse processes with different runs, data, versions or devices."""
     config = json.dumps(run.config.to_json(), sort_keys=True)
-    versions = {name: run.environment.get(name) for name in ("vimco", "jax", "jaxlib")}
-    team.require_same(configuration=config, data=run.data["checksum"], versions=str(versions), devices=str(devices))
+    versions = str(directory.versions())
+    team.require_same(configuration=config, data=run.data["checksum"], versions=versions, devices=str(devices))
 
 
 def _refuse_earlier_version(checkpoint: Checkpoint, run: Run) -> None:
@@ -152,18 +153,21 @@ def train_or_resume(
     A run that has come to the end of its budget stays as it is. While another process trains in the directory, for
     example one that was asked to stop and is about to save, this one waits up to `wait` seconds.
     """
-    path = Path(output)
-    if wait and jax.process_index() == 0:
-        locks.wait_for_lock(path, wait)
-    if not (path / directory.CONFIG).exists():
+    path, team = Path(output), Team()
+    with team.as_one():
+        if wait and team.is_first:
+            locks.wait_for_lock(path, wait)
+    # The first process decides for all: the run may be created at this moment.
+    if not team.gathered((path / directory.CONFIG).exists())[0]:
         return train(config, path, observer, devices=devices)
-    there = directory.load(path).config
-    for name, value in config.identity.items():
-        if there.identity[name] != value:
-            raise UsageError(
-                f"{path} holds a run of another configuration: its {name} is {there.identity[name]!r}, and {value!r} "
-                "here. Choose another --output."
-            )
+    with team.as_one():
+        there = directory.load(path).config
+        for name, value in config.identity.items():
+            if there.identity[name] != value:
+                raise UsageError(
+                    f"{path} holds a run of another configuration: its {name} is {there.identity[name]!r}, and "
+                    f"{value!r} here. Choose another --output."
+                )
     budget = {name: getattr(config, name) for name in BUDGET}
     is_same = budget == {name: getattr(there, name) for name in BUDGET}
     return resume(path, observer, devices=devices, **({} if is_same else budget))

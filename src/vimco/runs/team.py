@@ -16,7 +16,7 @@ LOSSES = ("gloo", "nccl", "connection", "unavailable", "coordination", "heartbea
 MOST_BYTES = 2_000  # of a message that goes to all processes
 
 
-def is_lost_process(error: Exception) -> bool:
+def is_lost_process(error: BaseException) -> bool:
     """Return whether an error of an exchange says that another process has ended."""
     return any(word in str(error).lower() for word in LOSSES)
 
@@ -51,11 +51,11 @@ class Team:
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[None]:
-        """Raise the `UsageError` of one process on all of them. All of them must come here, and wait at its end."""
+        """Raise the error of one process, a user's or the file system's, on all, which must come here and wait."""
         message = ""
         try:
             yield
-        except UsageError as error:
+        except (UsageError, OSError) as error:
             if self.size == 1:
                 raise
             message = str(error)
