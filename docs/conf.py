@@ -1,4 +1,4 @@
-"""The site: Markdown by MyST, the theme Furo, and four small extensions. `make docs` builds it."""
+"""The site: Markdown by MyST, the theme Furo, and five small extensions. `make docs` builds it."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent / "src")]
 project = "vimco"
 author = "The vimco developers"
 copyright = "the vimco developers, MIT licence"
-extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "api", "commandline", "formulas", "links"]
+extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "api", "commandline", "formulas", "links", "tables"]
 exclude_patterns = ["_*", "results", "models"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -20,6 +20,7 @@ pygments_dark_style = "github-dark"
 html_title = "vimco"
 html_theme = "furo"
 html_static_path = ["_static", "images"]
+html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_copy_source = False
 html_theme_options = {

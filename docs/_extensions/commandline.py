@@ -26,6 +26,14 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
         yield parser
 
 
+def with_options_as_code(text: str) -> str:
+    """Return a help text with the options that it names set as code; what is code already stays."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"(?<![\w-])--[a-z][a-z-]*", r"`\g<0>`", part) for part in parts
+    )
+
+
 def cell(text: str) -> str:
     """Return the text escaped for a cell of a table."""
     return text.replace("|", r"\|").replace("\n", " ")
@@ -44,7 +52,9 @@ def table(command: argparse.ArgumentParser) -> list[str]:
         metavar = str(action.metavar or "").replace("{", "").replace("}", "").replace(",", " | ")
         names = ", ".join(f"`{name}`" for name in action.option_strings)
         head = f"{names} `{metavar}`" if names and metavar else names or f"`{metavar}`"
-        lines.append(f"| {cell(head)} | {cell(text.strip())} | {f'`{cell(shown)}`' if shown else ''} |")
+        lines.append(
+            f"| {cell(head)} | {cell(with_options_as_code(text.strip()))} | {f'`{cell(shown)}`' if shown else ''} |"
+        )
     return lines
 
 
@@ -57,7 +67,13 @@ class Commands(SphinxDirective):
         for command in commands(parser()):
             section = nodes.section(ids=[nodes.make_id(command.prog)], names=[command.prog])
             section += nodes.title(command.prog, command.prog)
-            lines = [*(command.description or "").splitlines(), "", "```{rst-class} options", "```", ""]
+            lines = [
+                *with_options_as_code(command.description or "").splitlines(),
+                "",
+                "```{rst-class} options",
+                "```",
+                "",
+            ]
             self.state.nested_parse(StringList([*lines, *table(command)], source="parser"), 0, section)
             self.state.document.note_implicit_target(section)
             found.append(section)

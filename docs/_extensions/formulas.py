@@ -1,20 +1,35 @@
 """Formulas as SVG, drawn when the site is built: the browser needs no script, no font and no network."""
 
 import html
+import re
 from xml.etree import ElementTree
 
 import ziamath
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
+from ziamath.tex import tex2mml
+
+TALLEST = 6  # em: a bracket that grew out of all proportion is taller
+
+
+def mathml(tex: str, *, is_inline: bool) -> ElementTree.Element:
+    """Return a formula in MathML, with hats that are accents: as operators they would stretch beyond their letters."""
+    text = re.sub(r"<mo>(&#x0*302;)</mo>", r"<mi>\1</mi>", tex2mml(tex, inline=is_inline))
+    made = ElementTree.fromstring(text)
+    made.attrib["mathcolor"] = "currentColor"
+    return made
 
 
 def drawn(tex: str, size: float, *, is_inline: bool) -> str:
     """Return the SVG of a formula in the colour of the text around it, with its TeX as alternative text."""
     ziamath.config.svg2 = False
-    formula = ziamath.Latex(tex, size=size, color="currentColor", inline=is_inline)
+    formula = ziamath.Math(mathml(tex, is_inline=is_inline), size=size)
     svg = formula.svgxml()
     width, height = (float(svg.attrib[side]) / size for side in ("width", "height"))
+    if height > TALLEST:
+        raise ExtensionError(f"The formula {tex} is drawn {height:.0f} em tall: write \\biggl( in place of \\left(.")
     svg.attrib |= {"width": f"{width:.3f}em", "height": f"{height:.3f}em", "role": "img", "aria-label": tex}
     if is_inline:
         svg.attrib["style"] = f"vertical-align: {formula.getyofst() / size:.3f}em"

@@ -82,6 +82,7 @@ function plot(figure, number) {
     for (const drawing of drawings) {
       const { panel, svg, clip } = drawing;
       const width = svg.clientWidth, height = svg.clientHeight;
+      if (width < 2 * (MARGIN.left + MARGIN.right)) continue; // not laid out yet: the observer below draws it then
       const curves = panel.curves.filter((c) => !hidden.has(c.label));
       svg.replaceChildren();
       point(drawing, null);
@@ -101,8 +102,8 @@ function plot(figure, number) {
       for (const tick of x.ticks) {
         svg.append(
           element("line", { x1: x.place(tick), x2: x.place(tick), y1: box.y, y2: box.y + box.height, stroke: "#e3e7ec" }),
-          element("text", { x: x.place(tick), y: height - MARGIN.bottom + 15, "text-anchor": "middle", fill: "#1c2430" },
-            tick.toLocaleString("en")));
+          element("text", { x: Math.min(x.place(tick), width - 3.5 * tick.toLocaleString("en").length), // inside the frame
+            y: height - MARGIN.bottom + 15, "text-anchor": "middle", fill: "#1c2430" }, tick.toLocaleString("en")));
       }
       for (const tick of y.ticks) {
         svg.append(
@@ -167,7 +168,7 @@ function plot(figure, number) {
   image.before(frame);
   image.hidden = true;
   draw();
-  addEventListener("resize", draw);
+  new ResizeObserver(draw).observe(frame); // the width changes with the window
 }
 
 document.querySelectorAll("figure[data-plot]").forEach(plot);
