@@ -108,7 +108,7 @@ def test_options_in_the_text_exist(page):
 
 
 def test_signal_to_noise_ratios_are_those_of_the_script(float64):
-    """Three rows of the first table of the page on estimators, with K = 2; the others take longer."""
+    """Three rows of the first table of the page on estimators, with K = 2, and the table for K = 1; the rest is slow."""
     script = runpy.run_path(str(pages.ROOT / "scripts" / "exact_variances.py"))
     _, toy, parameters = next(script["toys"]())
     text = (pages.ROOT / "docs" / "which-estimator.md").read_text()
@@ -116,6 +116,8 @@ def test_signal_to_noise_ratios_are_those_of_the_script(float64):
         shown = re.search(rf"^\| {re.escape(name)} \| ([\d.]+) \|", text, re.MULTILINE)
         ratio = script["signal_to_noise"](toy, script["ESTIMATORS"][name](toy, 2), 2, parameters)
         assert f"{ratio:.2f}" == shown[1]
+    for line in script["table_of_one_sample"]():
+        assert line in text.splitlines()
 
 
 def test_the_reference_has_every_public_name():

@@ -119,9 +119,8 @@ def _reference(run: Run, weights: Weights) -> str:
     if not found:
         return ""
     best = max(found, key=lambda e: e["num_samples"])
-    return (
-        f"The test set has {-best['negative_log_likelihood']:.1f} nats on average, by {best['num_samples']:,} samples."
-    )
+    nats = f"{-best['negative_log_likelihood']:.1f}".replace("-", "−")
+    return f"The test set has {nats} nats on average, by {best['num_samples']:,} samples."
 
 
 def _source(name: str) -> str:
