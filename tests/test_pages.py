@@ -17,7 +17,7 @@ from vimco.estimators import ESTIMATORS
 
 MAKEFILE = (pages.ROOT / "Makefile").read_text()
 EXTRAS = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-LANGUAGES = {"python", "sh", "text", "json", "js", "py"}  # py: a whole file, which has a test of its own
+LANGUAGES = {"python", "sh", "text", "json", "js", "yaml", "py"}  # py: a whole file, which has a test of its own
 OF_ALL_COMMANDS = {"--help", "--version"}
 
 
@@ -108,7 +108,7 @@ def test_options_in_the_text_exist(page):
 
 
 def test_signal_to_noise_ratios_are_those_of_the_script(float64):
-    """Three rows of the first table of the page on estimators, with K = 2, and the table for K = 1; the rest is slow."""
+    """Three rows of the first table of the page on estimators, with K = 2, and the table of K = 1; the rest is slow."""
     script = runpy.run_path(str(pages.ROOT / "scripts" / "exact_variances.py"))
     _, toy, parameters = next(script["toys"]())
     text = (pages.ROOT / "docs" / "which-estimator.md").read_text()
