@@ -40,6 +40,7 @@ def recorded_run(
             "signal_rms": signal * (1 + math.exp(-i / 5)),
             "updates_per_second": 100.0,
             "seconds": i * 5.0,
+            "processor_seconds": i * 5.0,
         }
         if i % 2 == 0:
             line["validation_bound"] = bound - 60 * (math.exp(-i / 3) - math.exp(-20 / 3))

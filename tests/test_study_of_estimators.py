@@ -69,3 +69,14 @@ def test_a_longer_run_of_one_method_is_not_compared(tmp_path):
     table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
     assert table.headings[1] == "after 1k updates"
     assert [row[1].text for row in table.rows] == ["−100.00"] * 3
+
+
+def test_without_the_processors_time_equal_time_is_left_out(tmp_path):
+    """A run of an earlier version has the clock's time alone, which other work on the machine lengthens."""
+    recorded(tmp_path, "VIMCO", bound=-100.0)
+    old = recorded(tmp_path, "RWS", bound=-99.0) / "metrics.jsonl"
+    lines = [json.loads(line) for line in old.read_text().splitlines()]
+    old.write_text("".join(json.dumps({k: v for k, v in n.items() if k != "processor_seconds"}) + "\n" for n in lines))
+    table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
+    assert table.headings == ("generative, K = 5", "after 1k updates")
+    assert [row[1].text for row in table.rows] == ["−100.00", "−99.00"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
@@ -99,12 +99,13 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
     ]
 
 
-def training_seconds(line: dict[str, Any]) -> float:
-    """Return the time of training up to a line of metrics: the processor's, which other work does not lengthen.
+def training_seconds(run: Run) -> list[float]:
+    """Return the processor's time of training up to each line of metrics; nothing for a run of an earlier version.
 
-    Runs of earlier versions have the clock's alone.
+    Those have the clock's alone, which other work on the machine lengthens.
     """
-    return line.get("processor_seconds", line["seconds"])
+    lines = run.metrics()
+    return [line["processor_seconds"] for line in lines] if all("processor_seconds" in line for line in lines) else []
 
 
 def time_in_words(seconds: float) -> str:

@@ -81,36 +81,28 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 
 
 def _course(best: dict[str, Run]) -> Table:
-    """Return validation errors and log-losses after equal updates and equal time."""
+    """Return validation errors and log-losses after equal updates and, where processor times are known, equal time."""
     lines = {title: [n for n in run.metrics() if n.get("validation_error") is not None] for title, run in best.items()}
     common = max(set.intersection(*({line["update"] for line in each} for each in lines.values())), default=0)
-    seconds = min(training_seconds(run.metrics()[-1]) for run in best.values())
+    times = {title: training_seconds(run) for title, run in best.items()}
+    seconds = min(each[-1] for each in times.values()) if all(times.values()) else None
     rows = []
     for title, run in best.items():
-        then = [line for line in lines[title] if line["update"] == common][-1:]
-        in_time = [line for line in lines[title] if training_seconds(line) <= seconds][-1:]
-        last = run.metrics()[-1]
+        row = _entries([line for line in lines[title] if line["update"] == common][-1:])
+        if seconds is not None:
+            row += _entries([line for line in lines[title] if line["processor_seconds"] <= seconds][-1:])
+            row += (Entry(f"{1000 * times[title][-1] / run.metrics()[-1]['update']:.2f}"),)
         detail = f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}"
-        rows.append(
-            (
-                Entry(title, detail, links_to=anchor(run.name)),
-                *(entry for found in (then, in_time) for entry in _entries(found)),
-                Entry(f"{1000 * training_seconds(last) / last['update']:.2f}"),
-            )
-        )
-    updates, time = f"after {short_count(common)} updates", f"after {time_in_words(seconds)}"
-    headings = (
-        "method",
-        f"wrong {updates}",
-        f"log-loss {updates}",
-        f"wrong {time}",
-        f"log-loss {time}",
-        "ms an update",
-    )
-    return Table("Validation: labels wrong, and log-loss in nats", headings, tuple(rows))
+        rows.append((Entry(title, detail, links_to=anchor(run.name)), *row))
+    after = [f"after {short_count(common)} updates"]
+    if seconds is not None:
+        after.append(f"after {time_in_words(seconds)}")
+    headings = ("method", *(f"{what} {when}" for when in after for what in ("wrong", "log-loss")))
+    of_time = () if seconds is None else ("ms an update",)
+    return Table("Validation: labels wrong, and log-loss in nats", (*headings, *of_time), tuple(rows))
 
 
-def _entries(found: list[dict]) -> tuple[Entry, Entry]:
+def _entries(found: list[dict]) -> tuple[Entry, ...]:
     if not found:
         return (Entry("–", is_missing=True),) * 2
     return Entry(f"{found[0]['validation_error']:.2%}"), Entry(f"{found[0]['validation_log_loss']:.3f}")

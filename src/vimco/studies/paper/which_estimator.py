@@ -45,7 +45,8 @@ EXPLANATION = (
     "The bound on the validation set, with the training K. Compared are the runs of the length that most methods were "
     "run for, and of these the best rate. The bound is given after the largest number of "
     "updates at which all runs of a table were validated, and after the time that the shortest of them took, on the "
-    "straight line between two validations. Times are processor times of the runs' own metrics, without validations. "
+    "straight line between two validations. Times are processor times of the runs' own metrics, without validations; "
+    "where a run of an earlier version has none, they are left out. "
     "RLOO and TVO ascend another objective, and RWS another one for its proposal."
 )
 OF_NOISE = (
@@ -54,6 +55,7 @@ OF_NOISE = (
     "as a multiple of VIMCO's (`vimco noise`). At 1 one update has as much signal as noise; below about a tenth the "
     "ratio itself is uncertain."
 )
+MISSING = Entry("–", is_missing=True)
 CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
 
 
@@ -105,24 +107,36 @@ def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
 
 
 def _table(model: str, best: dict[str, Run]) -> Table:
+    """Return the bounds after equal updates, and after equal time if the processor's time of every run is known."""
     updates = set.intersection(*({update for update, _ in run.curve("validation_bound")} for run in best.values()))
     common = max(updates, default=0)
-    seconds = min(max(map(training_seconds, run.metrics())) for run in best.values())
+    times = {title: training_seconds(run) for title, run in best.items()}
+    seconds = min(each[-1] for each in times.values()) if all(times.values()) else None
     rows = []
     for title, run in best.items():
-        lines = [line for line in run.metrics() if line.get("validation_bound") is not None]
-        then = [line["validation_bound"] for line in lines if line["update"] == common]
-        in_time = _at(seconds, [(training_seconds(line), line["validation_bound"]) for line in lines])
-        last = run.metrics()[-1]
-        rows.append(
-            (
-                Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)),
-                *(Entry(minus(v[0])) if v else Entry("–", is_missing=True) for v in (then, in_time)),
-                Entry(f"{1000 * training_seconds(last) / last['update']:.2f}"),
-            )
-        )
-    headings = (model, f"after {short_count(common)} updates", f"after {time_in_words(seconds)}", "ms an update")
+        then = [bound for update, bound in run.curve("validation_bound") if update == common]
+        row = [Entry(minus(then[0])) if then else MISSING]
+        if seconds is not None:
+            in_time = _at(seconds, times[title], run.metrics())
+            row.append(Entry(minus(in_time)) if in_time is not None else MISSING)
+            row.append(Entry(f"{1000 * times[title][-1] / run.metrics()[-1]['update']:.2f}"))
+        rows.append((Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)), *row))
+    of_time = () if seconds is None else (f"after {time_in_words(seconds)}", "ms an update")
+    headings = (model, f"after {short_count(common)} updates", *of_time)
     return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
+
+
+def _at(seconds: float, times: list[float], lines: list[dict]) -> float | None:
+    """Return the bound at a moment, on the straight line between two validations; None before the first."""
+    points = [
+        (time, line["validation_bound"])
+        for time, line in zip(times, lines, strict=True)
+        if line.get("validation_bound") is not None
+    ]
+    if not points or seconds < points[0][0]:
+        return None
+    moments, bounds = zip(*points, strict=True)
+    return float(np.interp(seconds, moments, bounds))
 
 
 def measured(cell: Cell) -> tuple[str, ...]:
@@ -155,17 +169,9 @@ def _noise(model: str, found: Sequence[Run]) -> list[Block]:
 def _ratio(records: dict[tuple[str, int], dict], name: str, update: int, part: str) -> Entry:
     record, reference = records.get((name, update)), records.get(("vimco", update))
     if record is None or reference is None:
-        return Entry("–", is_missing=True)
+        return MISSING
     factor = record[f"{part}_variance"] / reference[f"{part}_variance"]
     return Entry(f"{record[f'{part}_snr']:.3f}", f"variance × {factor:.3g}")
-
-
-def _at(seconds: float, points: list[tuple[float, float]]) -> list[float]:
-    """Return the bound at a moment, on the straight line between two validations; nothing before the first."""
-    if not points or seconds < points[0][0]:
-        return []
-    times, bounds = zip(*points, strict=True)
-    return [float(np.interp(seconds, times, bounds))]
 
 
 register_study(
