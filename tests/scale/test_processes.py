@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from program import assert_same_outcome, environment, finished
 
@@ -174,6 +175,22 @@ def test_processes_that_differ_are_refused_by_all_and_nothing_is_written(tmp_pat
     told = endings(team(tmp_path, command, [*command, *more]))
     assert [status for status, *_ in told] == [2, 2]
     assert all(message in " ".join(errors.split()) for *_, errors in told)
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_with_other_data_of_the_same_name_are_refused_by_all(tmp_path):
+    command = ["train", *OPTIONS[2:], "--data", "images.npy", "--output", tmp_path / "run"]
+    shared = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", 2]
+    running = []
+    for rank in (0, 1):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        images = np.random.default_rng(rank).integers(0, 2, (60, 5, 5), np.uint8)
+        np.save(folder / "images.npy", images)
+        running.append(process(folder, *command, *shared, "--rank", rank))
+    told = endings(running)
+    assert [status for status, *_ in told] == [2, 2]
+    assert all("The 2 processes differ in their data" in " ".join(errors.split()) for *_, errors in told), told
     assert not (tmp_path / "run").exists()
 
 
