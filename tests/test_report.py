@@ -444,3 +444,17 @@ def test_a_study_of_ones_own_is_one_file(tmp_path, capfd, monkeypatch):
     assert "| 50 | [97.00 ± 0.25]" in text
     assert "| More samples are better<br><sub>here</sub> | seen |" in text
     assert "none of the studies above" not in text
+
+
+def test_a_study_is_shown_where_it_was_run(tmp_path):
+    """Runs on two data sets: each study is shown for its own, those that were run on none once, and claims once."""
+    recorded_run(tmp_path, STUDIES["table-1"].adjusted(updates=1000)[0], likelihood=95.0)
+    recorded_run(tmp_path, STUDIES["attention"].adjusted(updates=1000)[0])
+    document = report(collected([tmp_path])[0])
+    titles = [section.title for section in document.sections]
+    assert len(titles) == len(set(titles))
+    assert not any("mnist" in title for title in titles)
+    sections = {section.anchor: section for section in document.sections}
+    assert {"table-1", "attention", "figure-1", "iwae", "claims"} <= sections.keys()
+    assert "Not run" not in str(sections["table-1"].blocks[0])
+    assert "Not run" in str(sections["iwae"].blocks[0])

@@ -74,17 +74,25 @@ def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = N
 
 
 def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
-    """Return the report: for each data set the first tables, remarks, other studies and claims; then every run."""
+    """Return the report: for each data set the first tables, remarks, other studies and claims; then every run.
+
+    A study that was not run on a data set is left out there, and listed once if it was run on none.
+    """
     names = sorted({run.data["name"] for run in runs}, key=lambda name: (name != PAPER.data, name))
     front: list[Section] = []
     rest: list[Section] = []
+    on = {name: [run for run in runs if run.data["name"] == name] for name in names}
+    shown = {study.name: [name for name in names if study.was_run(on[name])] or names[:1] for study in STUDIES.values()}
+    with_claims = {name for study in STUDIES.values() if study.claims for name in shown[study.name]}
     for name in names:
-        on_it = [run for run in runs if run.data["name"] == name]
-        suffix = f" ({name})" if len(names) > 1 else ""
         for study in STUDIES.values():
-            section = study.section(on_it)
-            (front if study.is_front else rest).append(replace(section, title=section.title + suffix))
-        rest.append(Section("claims", f"The paper's claims, one by one{suffix}", _claims(on_it)))
+            if name in shown[study.name]:
+                section = study.section(on[name])
+                suffix = f" ({name})" if len(shown[study.name]) > 1 else ""
+                (front if study.is_front else rest).append(replace(section, title=section.title + suffix))
+        if name in with_claims:
+            suffix = f" ({name})" if len(with_claims) > 1 else ""
+            rest.append(Section("claims", f"The paper's claims, one by one{suffix}", _claims(on[name])))
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
     if others := [run for run in runs if not _belongs_to_study(run)]:

@@ -56,10 +56,17 @@ class Study:
         """The cells of its numbers or curves."""
         return distinct_cells(self.runs())
 
+    def was_run(self, runs: Sequence[Run]) -> bool:
+        """Return whether one of these is a run of this study."""
+        return bool(self._cells_of(runs))
+
+    def _cells_of(self, runs: Sequence[Run]) -> set[Cell]:
+        found = [(Cell.of(run.config), _departures(run.config)) for run in runs]
+        return {Cell.of(run) for run in self.runs() if (Cell.of(run), _departures(run)) in found}
+
     def section(self, runs: Sequence[Run]) -> Section:
         """Return its results so far, and the cells that were not run."""
-        found = [(Cell.of(run.config), _departures(run.config)) for run in runs]
-        done = {Cell.of(run) for run in self.runs() if (Cell.of(run), _departures(run)) in found}
+        done = self._cells_of(runs)
         missing = [cell for cell in self.cells if cell not in done]
         if len(missing) == len(self.cells):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
