@@ -618,7 +618,7 @@ def test_page(program, run, structured):
     assert (len(numbers), len(kept)) == (0, 0)
     assert dict(header["facts"])["Trained with"] == "vimco, K = 2, learned proposal"
     assert dict(header["facts"])["Parameters"] == "best by validation, update 50, 32 bits"
-    assert re.search(r"^The test set has -\d+\.\d nats on average, by 30 samples\.$", header["reference"])
+    assert re.search(r"^The test set has −\d+\.\d nats on average, by 30 samples\.$", header["reference"])
     assert program("page", structured, "--half")[1].startswith(f"Page: {structured / 'page.html'} ")
     assert '"float16"' in (structured / "page.html").read_text(encoding="utf-8")
 

@@ -116,6 +116,10 @@ def _read(path: Path) -> Checkpoint:
     for name, kind in kinds.items():
         if not fits(facts.get(name), kind):
             raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
-    known = {field.name: facts[field.name] for field in fields(Progress) if field.name in facts}
-    progress = Progress(**{"logged_update": facts["update"], "logged_seconds": facts["seconds"], **known})
+    given = {"logged_update": facts["update"], "logged_seconds": facts["seconds"], **facts}
+    # JSON does not tell 3 from 3.0.
+    known = {
+        f.name: float(given[f.name]) if f.type is float else given[f.name] for f in fields(Progress) if f.name in given
+    }
+    progress = Progress(**known)
     return Checkpoint(arrays, facts["update"], progress, facts)
