@@ -117,9 +117,8 @@ def _read(path: Path) -> Checkpoint:
         if not fits(facts.get(name), kind):
             raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
     given = {"logged_update": facts["update"], "logged_seconds": facts["seconds"], **facts}
-    # JSON does not tell 3 from 3.0.
-    known = {
-        f.name: float(given[f.name]) if f.type is float else given[f.name] for f in fields(Progress) if f.name in given
-    }
+    known: dict[str, Any] = {field.name: given[field.name] for field in fields(Progress) if field.name in given}
+    for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON does not tell 3 from 3.0
+        known[name] = float(known.get(name, 0.0))
     progress = Progress(**known)
     return Checkpoint(arrays, facts["update"], progress, facts)
