@@ -435,7 +435,7 @@ def test_a_worker_that_closes_hands_its_task_back(tmp_path, monkeypatch, looks):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cluster", f"127.0.0.1:{free_port()}"], "No Dask scheduler answers at 127.0.0.1:"),
+        (["--cluster", "127.0.0.1:FREE"], "No Dask scheduler answers at 127.0.0.1:"),
         (["--cluster", "nowhere://x"], "No Dask scheduler answers at nowhere://x"),
         (["--cluster", "127.0.0.1:1", "--cluster-options", "o.yaml"], "are for the batch systems slurm, pbs, lsf, sge"),
         (["--cluster-options", "o.yaml"], "--cluster-options needs --cluster"),
@@ -455,6 +455,7 @@ def test_mistakes_are_told_in_a_sentence_and_nothing_is_written(tmp_path, monkey
         (tmp_path / name).write_text(content)
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [argument.replace("FREE", str(free_port())) for argument in arguments]
     with pytest.raises(SystemExit) as refusal:
         cli.main(["study", "figure-4", "--data", "synthetic", *arguments])
     assert refusal.value.code == 2

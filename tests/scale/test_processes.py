@@ -197,7 +197,7 @@ def test_processes_with_other_data_of_the_same_name_are_refused_by_all(tmp_path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (f"--coordinator 127.0.0.1:{free_port()} --processes 2 --rank 1", "No process 0 answers at 127.0.0.1"),
+        ("--coordinator 127.0.0.1:FREE --processes 2 --rank 1", "No process 0 answers at 127.0.0.1"),
         ("--coordinator nowhere --processes 2 --rank 1", "an address like host:1234; got nowhere"),
         ("--coordinator x:1234567 --processes 2 --rank 0", "an address like host:1234; got x:1234567"),
         ("--coordinator no.invalid:1234 --processes 2 --rank 0", "Process 0 cannot listen at no.invalid:1234"),
@@ -209,7 +209,7 @@ def test_processes_with_other_data_of_the_same_name_are_refused_by_all(tmp_path)
 def test_an_address_without_others_is_refused(monkeypatch, options, message, capfd):
     monkeypatch.setattr(layout, "PATIENCE", 1)
     with pytest.raises(SystemExit) as refusal:
-        cli.main(["evaluate", "run", *options.split()])
+        cli.main(["evaluate", "run", *options.replace("FREE", str(free_port())).split()])
     assert refusal.value.code == 2
     assert message in " ".join(capfd.readouterr().err.split())
 
@@ -217,11 +217,12 @@ def test_an_address_without_others_is_refused(monkeypatch, options, message, cap
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (f"--coordinator 127.0.0.1:{free_port()} --processes 2 --rank 0", "After 1 s not all processes have joined"),
+        ("--coordinator 127.0.0.1:FREE --processes 2 --rank 0", "After 1 s not all processes have joined"),
         ("--distributed", "The other processes were not found"),
     ],
 )
 def test_a_process_that_finds_no_others_says_so(tmp_path, options, message):
+    options = options.replace("FREE", str(free_port()))
     status, _, errors = finished(process(tmp_path, "evaluate", "silent", *options.split()))
     assert status == 2
     assert message in " ".join(errors.split())
