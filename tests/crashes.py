@@ -71,6 +71,9 @@ def counted_steps():
 
 
 def _file_name(which):
-    """Return the name of a file, from its path or descriptor, without a process's number; a folder has none."""
+    """Return the name of a file, from its path or descriptor, without process and time; a folder has none.
+
+    The name is that of a place where to crash, which is new only once.
+    """
     path = Path(f"/proc/self/fd/{which}").readlink() if isinstance(which, int) else which
-    return "" if path.is_dir() else re.sub(r"\.\d+\.part$", ".part", path.name)
+    return "" if path.is_dir() else re.sub(r"\.\d+(?=\.|$)", "", path.name)

@@ -1,30 +1,33 @@
 """Disturb trainings in many ways, and compare their results with undisturbed trainings.
 
-    python tests/soak.py --kills 1000        # `make soak`; --seed repeats a campaign, --folder keeps its files
+    python tests/soak.py --kills 1000        # `make soak`; --seed repeats its choices, --folder keeps its files
 
 Most kills are crashes within a process that has compiled a model once. A study of two runs loses sessions,
 evaluations and itself: an unhandled exception ends the work before, within or after a chosen write, flush, rename or
 removal of a file, and the next session has only the files. New places come first.
 
-Then one of the runs is trained by real processes. They are killed by SIGKILL at such a step or after a random time,
-stopped and continued, sent bursts of SIGTERM and SIGINT; their disk is full; their clock jumps; a byte of the latest
-checkpoint is flipped; the run is evaluated, drawn and reported meanwhile. A study of real processes loses its workers
-and its own process.
+Then one of the runs is trained by real processes, again and again. They are killed by SIGKILL at such a step or after a
+random time, stopped and continued, sent bursts of SIGTERM and SIGINT; their disk is full; their clock jumps; a byte of
+the latest checkpoint is flipped; the run is evaluated, drawn and reported meanwhile. A study of real processes loses
+its workers and its own process.
 
-At the end parameters, training state, best models, metrics, summary, evaluations and pictures must be those of the
-reference, bit for bit. The exit status is 1 after a difference.
+At the end parameters, training state, best models, metrics, summary, evaluations, pictures and event files must be
+those of the reference, bit for bit, except for times. The exit status is 1 after a difference. The seed decides on
+models, disturbances and places; where a call of the training ends also depends on the speed of the machine.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import random
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -38,7 +41,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 import jax
 from crashes import HOW, Killed, killed_at, killed_where, send_sigkill
-from program import assert_same_outcome
+from program import TIMING, assert_same_outcome
 
 from vimco import cli, files
 from vimco.errors import UsageError
@@ -52,20 +55,37 @@ from vimco.studies.runner.tasks import Evaluating, planned
 BASE = RunConfig(data="synthetic", log_every=10, validate_every=30, learning_rate=0.01)
 MODELS = 8  # of one campaign: each is compiled once, and then taken from the cache
 OF_A_MODEL = {
-    "task": ("generative", "structured"),
-    "layers": ((3,), (4, 3)),
-    "estimator": ("vimco", "nvil", "rws", "rws-both", "vimco-learned"),
     "num_samples": (2, 3),
     "precision": ("float32", "float64"),
     "averaging": (None, 0.9),
     "clip": (None, 1.0),
+    "schedule": ("constant", "cosine"),
+}
+LAYERS = ((3,), (4, 3))
+OF_A_KIND = {  # of models; a campaign takes them in turn
+    "generative": {
+        "layers": LAYERS,
+        "estimator": ("vimco", "nvil", "rws-both", "vimco-learned", "muprop", "renyi-warmup", "annealed", "rloo"),
+    },
+    "structured": {
+        "layers": LAYERS,
+        "estimator": ("vimco", "nvil", "rws", "straight-through", "ovis", "local-expectations", "tvo"),
+    },
+    "gaussian": {"layers": LAYERS, "estimator": ("pathwise", "dreg", "naive", "vimco", "nvil")},
+    "attention": {
+        "data": ("translated-bars",),
+        "task_options": (("glimpses=2", "units=3", "grid=2", "patch=4", "scales=1"),),
+        "proposal": ("prior", "learned"),
+        "estimator": ("vimco", "nvil"),
+    },
 }
 OF_A_RUN = {"tensorboard": (False, True), "updates": (65, 90), "checkpoint_seconds": (0.0, 0.0, 30.0)}
 KINDS = {"step": 8, "moment": 4, "burst": 2, "pause": 1, "disk": 2, "clock": 1, "damage": 1, "readers": 1}  # how often
 STEPS = 30  # on files that a command lives at most, where it is to crash
+LAST_PART = 0.8  # of the crashes: from there on only new places, so that runs come to their end, and crash there, too
 CRASHES = 60  # of one round at most: the next has another model
 RUNS = 2  # of one study
-SESSIONS = 10  # of one run of processes that are disturbed; later ones are not
+SESSIONS = 10  # of processes that a round disturbs at least, and a single run at most
 STUDY_OF_PROCESSES_EVERY = 10  # rounds
 PROGRAM = (sys.executable, "-c", "from vimco.cli import main; main()", "study", "structured-nll", "--data", "synthetic")
 STUDY = (*PROGRAM, "--updates", "60", "--rates", "0.001", "--only", "vimco", "--workers", "2", "--output")
@@ -86,8 +106,10 @@ class Deaths:
             return " ".join((how, *place))
 
         def is_here(step, place) -> bool:
-            is_new = named(place) not in self.known
-            return len(self.places) < self.number and (step >= last or (step >= last / 2 and is_new))
+            is_new, so_far = named(place) not in self.known, len(self.places) / max(self.number, 1)
+            if so_far >= LAST_PART:
+                return is_new and so_far < 1
+            return step >= last or (step >= last / 2 and is_new)
 
         with killed_where(is_here, how) as steps:
             try:
@@ -136,13 +158,17 @@ class Campaign:
     """A campaign: it trains, disturbs, compares and counts."""
 
     def __init__(self, folder: Path, seed: int):
-        self.folder, self.draw, self.counts = folder, random.Random(seed), Counter()
-        self.models = [self.drawn(BASE, OF_A_MODEL) for _ in range(MODELS)]
+        self.folder, self.seed, self.draw, self.counts = folder, seed, random.Random(seed), Counter()
+        self.models = [self.model(task) for task, _ in zip(itertools.cycle(OF_A_KIND), range(MODELS), strict=False)]
         self.places: Counter[str] = Counter()  # where sessions crashed
         self.differences: list[str] = []
+        self.sessions = 0  # that were disturbed
 
     def drawn(self, config: RunConfig, changes: dict) -> RunConfig:
         return dataclasses.replace(config, **{name: self.draw.choice(values) for name, values in changes.items()})
+
+    def model(self, task: str) -> RunConfig:
+        return self.drawn(dataclasses.replace(BASE, task=task), {**OF_A_MODEL, **OF_A_KIND[task]})
 
     @property
     def kills(self) -> int:
@@ -150,7 +176,9 @@ class Campaign:
 
     def one_round(self, number: int, most_kills: int, *, with_processes: bool) -> None:
         """Run an undisturbed study and disturbed runs, and compare them."""
-        model, folder = self.draw.choice(self.models), Path(tempfile.mkdtemp(dir=self.folder))
+        # Choices of a round are its own: the one before has taken more or fewer, depending on the machine's speed.
+        self.draw = random.Random(f"{self.seed} {number}")
+        model, folder = self.models[(number - 1) % MODELS], Path(tempfile.mkdtemp(dir=self.folder))
         seeds = self.draw.sample(range(1000), RUNS)
         configs = [dataclasses.replace(self.drawn(model, OF_A_RUN), seed=seed) for seed in seeds]
         deaths = Deaths(most_kills, self.draw, self.places)
@@ -160,7 +188,8 @@ class Campaign:
         places = json.loads((folder / "places.json").read_text())
         self.places.update(places)
         self.counts.update(runs=RUNS, studies=1, crashes=len(places))
-        if with_processes:
+        sessions = self.sessions + SESSIONS
+        while with_processes and self.sessions < sessions and not self.differences:
             self.run_of_processes(configs[0], planned(configs, folder / "reference")[0].path)
         if with_processes and number % STUDY_OF_PROCESSES_EVERY == 1:
             self.study_of_processes(folder)
@@ -169,17 +198,15 @@ class Campaign:
 
     def run_of_processes(self, config: RunConfig, reference: Path) -> None:
         """Train a run whose sessions are processes, each disturbed in one way."""
-        path = reference.parent.with_name("run of processes")
+        path = reference.parent.with_name(f"run of processes {self.sessions}")
         for _ in range(SESSIONS):
             if self.disturbed_session(config, path) == 0:
                 break
         else:
             assert self.session(config, path, nothing, nothing) == 0, tail(path.with_name("log"))
         self.counts["runs"] += 1
-        try:
-            assert_same(path, reference)
-        except AssertionError as error:
-            self.differences.append(f"{config}: {error}")
+        if in_child(path.with_name("log"), partial(assert_same_run, path, reference)) != 0:
+            self.differences.append(f"{config}: {tail(path.with_name('log'))}")
 
     def disturbed_session(self, config: RunConfig, path: Path) -> int:
         """Run one session, disturbed in one way; return its exit status."""
@@ -206,6 +233,7 @@ class Campaign:
                 outside = partial(self.read_beside, path)
         status = self.session(config, path, inside, outside)
         self.counts[kind] += 1
+        self.sessions += 1
         self.counts["SIGKILLs"] += status == -signal.SIGKILL
         log = tail(path.with_name("log"))
         if status not in (0, 2, 130, 143, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
@@ -304,6 +332,30 @@ def assert_same(path: Path, reference: Path) -> None:
     assert_same_outcome(path, reference)
     for name in ("curves.png", "samples.png"):
         assert (path / name).read_bytes() == (reference / name).read_bytes(), name
+    assert events(path) == events(reference)
+
+
+def assert_same_run(path: Path, reference: Path) -> None:
+    """Assert the same outcome, and that evaluations made beside the training are those of the reference's weights."""
+    assert_same(path, reference)
+    run, other = directory.load(path), directory.load(reference)
+    for e in run.evaluations:
+        again = other.evaluate(e["num_samples"], e["split"], weights=e["weights"], seed=e["seed"])
+        assert {**e, **again.to_json(), "update": again.update} == e, (e, again)
+
+
+def events(path: Path) -> list[tuple]:
+    """Return step, name and value of every record for TensorBoard, except times."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for file in sorted(path.glob("tensorboard/*")):
+        content = file.read_bytes()
+        while content:
+            (size,) = struct.unpack("<Q", content[:8])
+            event, content = Event.FromString(content[12 : 12 + size]), content[12 + size + 4 :]
+            found += [(event.step, v.tag, v.simple_value) for v in event.summary.value if v.tag not in TIMING]
+    return found
 
 
 def assert_same_study(path: Path, reference: Path) -> None:

@@ -103,6 +103,11 @@ def summary(**changes):
     return "summary.json", json.dumps({**good, **changes}).encode()
 
 
+def config(**changes):
+    data = {"name": "mnist", "checksum": "0" * 64, "image_shape": [8, 8], **changes}
+    return "config.json", json.dumps({"config": RunConfig().to_json(), "environment": {}, "data": data}).encode()
+
+
 EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num_samples": 5, "standard_error": 1.0}
 
 
@@ -122,14 +127,28 @@ EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num
         (metrics(b"[" * 200_000 + b"\n"), "1 damaged lines"),
         (("summary.json", b"[" * 200_000), "summary.json cannot be read"),
         (("summary.json", b"\xff"), "summary.json cannot be read"),
+        (("summary.json", b'{"a": ' + b"[" * 50 + b"]" * 50 + b"}"), "nested more than 20 levels deep"),
+        (("summary.json", b'{"a": NaN}'), "a number that is not finite"),
+        (("summary.json", b'{"a": [{"b": 1e999}]}'), "a number that is not finite"),
+        (
+            metrics(b'{"update": 5, "validation_bound": 1e308}\n{"update": 6, "validation_bound": -1e308}\n'),
+            "2 damaged",
+        ),
+        (
+            metrics(b'{"update": 50, "validation_bound": -1}\n{"update": 100, "valid'),
+            "ends at update 50, before the end",
+        ),
+        (metrics(b"{" + b",".join(b'"%d":1' % i for i in range(99)) + b',"update":1}\n'), "1 damaged lines"),
         (summary(updates="many"), "the field 'updates'"),
         (summary(best=[1]), "the field 'best'"),
         (summary(note=7), "the field 'note'"),
         (summary(evaluations={}), "the field 'evaluations'"),
         (summary(evaluations=[EVALUATION | {"seed": None}]), "the field 'evaluations'"),
+        (summary(evaluations=[EVALUATION | {"negative_log_likelihood": 1e308}]), "the field 'evaluations'"),
         (summary(stages=[{"updates": 5, "evaluations": [7]}]), "the field 'stages'"),
         (("config.json", b"[" * 200_000), "config.json cannot be read"),
         (("config.json", b'{"config": {"layers": [1e999]}}'), "config.json"),
+        (config(image_shape=[10**9, 10**9]), "at most 67,108,864 pixels"),
     ],
 )
 def test_a_bad_run_is_listed_with_the_reason_and_costs_no_other(tmp_path, file, reason):

@@ -303,7 +303,7 @@ MISTAKES = [
     ("train --recipe cake", "There is no recipe 'cake'; choose one of falling, warm, burda"),
     ("train --proposal prior", "--proposal prior goes with --task attention or structured"),
     ("train --data synthetic --num-samples 1", "VIMCO compares samples with each other"),
-    ("train --data synthetic --updates 3000000000", "at most 2,147,483,647 updates"),
+    ("train --data synthetic --updates 3000000000", "--updates must be at most 2,147,483,647"),
     ("train --data synthetic --batch-size 1000", "more than the 600 training examples"),
     ("train --data synthetic --binarize 3", "nothing to binarize"),
     ("train --data nothing", "There is no data set 'nothing'"),

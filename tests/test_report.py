@@ -165,7 +165,7 @@ def test_curves_keep_their_style_and_an_empty_panel_says_so():
 
 
 def test_smoothing_the_signal_keeps_its_root_mean_square(tmp_path):
-    path = recorded_run(tmp_path, run_of("vimco", 5))
+    path = recorded_run(tmp_path, run_of("vimco", 5), is_finished=False)
     lines = [{"update": i, "signal_rms": 3.0 if i % 2 else 4.0} for i in range(1, 101)]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     points = signal_points(results_in(tmp_path)[0])

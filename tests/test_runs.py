@@ -19,7 +19,7 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from crashes import HOW, STEPS, Killed, counted_steps, killed_at
+from crashes import HOW, STEPS, Killed, counted_steps, killed_at, killed_where
 from program import (
     EVERYTHING,
     Recorder,
@@ -810,6 +810,16 @@ def test_a_damaged_line_of_metrics_is_told(halfway):
     assert "metrics.jsonl: 1 line is damaged, and left out" in warning
 
 
+def test_a_last_line_of_metrics_that_is_gone_is_told(halfway):
+    """A line without its end may be one that is being written, but a checkpoint comes after its line."""
+    path = halfway / directory.METRICS
+    path.write_bytes(path.read_bytes()[:-1] + b"}")
+    recorder = Recorder()
+    session.resume(halfway, recorder)
+    (warning,) = recorder.warnings
+    assert "metrics.jsonl: the line of update 40 was written, and is damaged or gone" in warning
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -819,6 +829,11 @@ def test_a_damaged_line_of_metrics_is_told(halfway):
         {"best_average": {"update": 1}},
         {"identity": 3},
         {"update": 10**400},
+        {"update": -1},
+        {"update": 44},
+        {"logged_update": 10**6},
+        {"seconds": -1.0},
+        {"logged_seconds": 1e9},
     ],
 )
 def test_wrong_facts_with_a_right_checksum_are_damage(reference, halfway, changes):
@@ -847,10 +862,34 @@ def test_a_run_of_an_earlier_version_is_not_resumed(halfway):
 
 
 def test_a_run_that_ends_twice_gains_nothing(reference, tmp_path):
-    """As if killed between its summary and its pictures."""
+    """As if resumed once more."""
     path = shutil.copytree(reference, tmp_path / "run")
     session.resume(path, Recorder())
     assert (path / directory.SUMMARY).read_bytes() == (reference / directory.SUMMARY).read_bytes()
+
+
+def test_the_summary_is_the_last_file(reference, tmp_path, monkeypatch):
+    """A study that finds it counts the run as done, so a run that was killed before its pictures would get none."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    (path / directory.SUMMARY).unlink()
+    for name in ("curves", "samples"):
+        monkeypatch.setattr(pictures, f"draw_{name}", lambda run, n=name, **_: replace_file(run.path / f"{n}.png", b""))
+    with pytest.raises(Killed), killed_where(lambda _, place: place[1] == ".summary.json.part"):
+        session.resume(path, Recorder())
+    assert (path / "curves.png").exists()
+    assert (path / "samples.png").exists()
+    assert not (path / directory.SUMMARY).exists()
+
+
+def test_the_remains_of_a_killed_evaluation_are_removed(reference, tmp_path):
+    """Nobody resumes a run that has ended, so the next evaluation does it."""
+    run = directory.load(shutil.copytree(reference, tmp_path / "run"))
+    evaluation = Evaluation(2, *np.zeros((3, 5)), update=90)
+    with pytest.raises(Killed), killed_where(lambda _, place: place[0] == "_write", "within"):
+        run.record_evaluation(evaluation, "test", "best", 0)
+    assert list(run.path.glob(".*.part"))
+    run.record_evaluation(evaluation, "test", "best", 0)
+    assert not list(run.path.glob(".*.part"))
 
 
 # Signals

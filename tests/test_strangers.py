@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -172,8 +173,8 @@ def test_configurations_reach_the_terminal_as_text(path, capsys):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("num_samples", 2**31),
         ("slice_size", 10**30),
+        ("updates", 2**31),
         ("warmup_updates", 2**31),
         ("layers", (2**31,)),
         ("batch_size", 2**40),
@@ -184,11 +185,131 @@ def test_integers_beyond_32_bits(field, value):
         dataclasses.replace(CONFIG, **{field: value})
 
 
+def test_epochs_beyond_32_bits():
+    with pytest.raises(UsageError, match=r"at most 2,147,483,647 updates; 2.5e\+301 were asked for"):
+        RunConfig(epochs=1e300).total_updates(25)
+
+
+def test_a_reader_reserves_no_more_than_the_file(tmp_path):
+    """It reserved the limit, 8 GB for weights, which small machines refuse."""
+    (tmp_path / "small").write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert len(files.read_file(tmp_path / "small", 2**33)) == 1000
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(OSError, match="larger than 999 bytes"):
+        files.read_file(tmp_path / "small", 999)
+    assert files.read_file(Path("/proc/self/status"), 2**20)  # reports a size of 0
+    with pytest.raises(OSError, match="larger than 9 bytes"):
+        files.read_file(Path("/proc/self/status"), 9)
+
+
+@pytest.mark.parametrize("changes", [{"num_samples": 2**31}, {"num_samples": 2**20 + 1}, {"layers": (1,) * 101}])
+def test_what_could_not_be_compiled(changes):
+    """Sums and layers are unrolled: 200 million samples were traced for ever."""
+    with pytest.raises(UsageError, match="at most 1,048,576 samples and 100 layers"):
+        dataclasses.replace(CONFIG, **changes)
+
+
 @pytest.mark.parametrize(
-    "words", ["sample run --rows 60000", "sample run --columns 60000", "evaluate run --num-samples 99999999999"]
+    ("field", "name", "option"),
+    [
+        ("task", "attention", "grid=2147483648"),
+        ("task", "attention", "glimpses=99999999999999999999"),
+        ("task", "attention", "units=2147483648"),
+        ("estimator", "tvo-log-spaced", "points=1001"),
+        ("estimator", "tvo", "partition=" + ",".join(f"{i / 2000}" for i in range(1001))),
+        ("estimator", "vimco-subsets", "repeats=1000000000"),
+        ("estimator", "annealed", "updates=2147483648"),
+    ],
+)
+def test_options_have_limits(field, name, option):
+    with pytest.raises(UsageError, match=f"option '{option.partition('=')[0]}' of {field} {name} goes up to "):
+        RunConfig(**{field: name, f"{field}_options": (option,)})
+
+
+@pytest.mark.parametrize("layers", ["2147483647 2147483647 2147483647", "50000 50000"])
+def test_a_model_whose_checkpoint_could_not_be_read(tmp_path, capsys, layers):
+    """The first one ended the process within the compiler."""
+    words = ["train", "--data", "synthetic", "--output", str(tmp_path / "run"), "--layers", *layers.split()]
+    status, _, err = program(capsys, *words)
+    assert status == 2
+    assert "a checkpoint has at most 8,589,934,592: choose a smaller model" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sample run --rows 60000",
+        "sample run --columns 60000",
+        "evaluate run --num-samples 99999999999",
+        "evaluate run --devices 99999999999",
+        "study table-1 --data synthetic --updates 99999999999",
+    ],
 )
 def test_limits_of_commands(path, capsys, monkeypatch, words):
     monkeypatch.chdir(path.parent)
     status, _, err = program(capsys, *words.split())
     assert status == 2
     assert "at most" in err
+    assert len(err) < 400
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "--data", "~nobody-here/x.npy"], ["train", "--plugin", "~nobody-here/x.py"]]
+)
+def test_the_home_of_somebody_who_is_not_there(capsys, words):
+    status, _, err = program(capsys, *words)
+    assert status == 2
+    assert f"{words[-1]} cannot be found" in err
+
+
+@pytest.mark.parametrize("words", [["\x1b[2J"], ["train", "--layers", "\x1b[2J"], ["train", "--\x1b[2J\udcff"]])
+def test_words_that_the_parser_does_not_know_reach_the_terminal_as_text(capsys, words):
+    """A pattern such as * puts names of files on the command line."""
+    status, out, err = program(capsys, *words)
+    assert status == 2
+    assert "\\x1b[2J" in out + err
+    assert not set(out + err) & {"\x1b", "\udcff"}
+
+
+def test_another_shape_than_that_of_the_data(path):
+    """Pictures would be drawn wrongly."""
+    record = json.loads((path / directory.CONFIG).read_text())
+    record["data"] |= {"image_shape": [16, 4], "checksum": load_dataset("synthetic").checksum}
+    (path / directory.CONFIG).write_text(json.dumps(record))
+    with pytest.raises(UsageError, match=r"its images have 16 x 4 pixels, and those of synthetic have 8 x 8"):
+        directory.load(path).dataset()
+
+
+def test_a_part_of_an_evaluation_with_another_content_is_none(path):
+    run = directory.load(path)
+    right = np.zeros(5, np.float32)
+    store.write_tree(path / directory.BEST["best"], {"a": right}, {**run.facts, "update": 20})
+    part = run._part(2, "best", (1, 1))
+    for bound in (np.float32(0), np.zeros((5, 1), np.float32), np.zeros(4, np.float32), np.zeros(5, np.int32)):
+        store.write_tree(
+            part, {"bound": bound, "variance": right, "effective_sample_size": right}, {**run.facts, "update": 20}
+        )
+        assert run.evaluated_part(2, "best", (1, 1)) is None
+        assert not run.join_parts(2, "best", 1)
+
+
+def test_the_memory_that_metrics_need_has_a_limit(tmp_path, monkeypatch):
+    """At most twenty times the size of the file, and only so many lines."""
+    file = tmp_path / "metrics.jsonl"
+    names = ",".join(f'"{chr(97 + i)}":{i}' for i in range(20))
+    for content in ('{"update":1}\n' * 40_000, f'{{"update":1,{names}}}\n' * 4_000):
+        file.write_text(content)
+        tracemalloc.start()
+        try:
+            store.read_metrics(file)
+            assert tracemalloc.get_traced_memory()[1] < 20 * len(content)
+        finally:
+            tracemalloc.stop()
+    monkeypatch.setattr(store, "MOST_LINES", 3_999)
+    with pytest.raises(UsageError, match="more than 3,999 lines"):
+        store.read_metrics(file)

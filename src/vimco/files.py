@@ -92,9 +92,12 @@ def remove_file(path: Path) -> None:
         _remove(path)
 
 
-def remove_unfinished_files(folder: Path) -> None:
-    """Remove the half-written files of a killed process. Only the process that holds the folder may call this."""
-    for path in folder.glob(".*.part"):
+def remove_unfinished_files(folder: Path, name: str = "*") -> None:
+    """Remove the half-written files of a killed process. Only the process that holds them, or the folder, may do this.
+
+    `name` is that of a single file, as it will be called.
+    """
+    for path in folder.glob(f".{name}.*.part"):
         _remove(path)
 
 
@@ -119,6 +122,14 @@ def _flush_directory(folder: Path) -> None:
             os.close(descriptor)
 
 
+def in_home(name: str | Path) -> Path:
+    """Return the path of a name, in which ~ is the home directory; a user who does not exist is a `UsageError`."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{name} cannot be found: {str(error).rstrip('.')}.") from None
+
+
 @contextlib.contextmanager
 def open_regular(path: Path, limit: int, *, follow: bool = True) -> Iterator[BinaryIO]:
     """Open a regular file of at most `limit` bytes for reading.
@@ -136,11 +147,15 @@ def open_regular(path: Path, limit: int, *, follow: bool = True) -> Iterator[Bin
 
 def read_file(path: Path, limit: int, *, follow: bool = True) -> bytes:
     """Return the content of a file that `open_regular` accepts."""
+    parts, length = [], 0
     with open_regular(path, limit, follow=follow) as file:
-        content = file.read(limit + 1)  # a file may grow after the check, and files in /proc report no size
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
-    return content
+        wanted = os.fstat(file.fileno()).st_size  # Python reserves what it is asked for, so this is not the limit
+        while part := file.read(wanted + 1):  # a file may grow after the check, and files in /proc report no size
+            parts.append(part)
+            length, wanted = length + len(part), 2**20
+            if length > limit:
+                raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
+    return b"".join(parts)
 
 
 def _require_regular(descriptor: int, path: Path) -> int:

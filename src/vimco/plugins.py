@@ -15,7 +15,10 @@ _loaded: dict[str, str] = {}  # name as given -> module
 
 def load_plugin(name: str) -> None:
     """Import a plugin: a Python file, or an importable module."""
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise UsageError(f"--plugin {name} cannot be found: {str(error).rstrip('.')}.") from None
     is_file = path.suffix == ".py" or path.is_file()
     named = str(path.resolve()) if is_file else name
     if named in _loaded:

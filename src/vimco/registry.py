@@ -3,7 +3,8 @@
 The options of an entry are the keyword-only parameters of its builder, `name: Annotated[type, "help"] = default`. They
 are written `name=value`, on the command line and in configurations; only those that differ from the default are kept.
 An underscore in a name is written as a dash. A type is int, float (finite), bool (`true`, `false`), str, a `Literal`,
-`tuple[float, ...]` (`0,0.5`), or one of these with `| None` (`none`).
+`tuple[float, ...]` (`0,0.5`), or one of these with `| None` (`none`). An integer after the help text is the largest
+value of an int, and the greatest length of a tuple: what a loop is unrolled over needs one.
 """
 
 import functools
@@ -27,6 +28,7 @@ class Option(NamedTuple):
     hint: Any  # its type
     default: Any
     help: str
+    most: int = 2**31 - 1  # the largest integer, and the greatest length of a list
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ class Entry:
         for name, parameter in inspect.signature(self.build).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
                 hint = hints.get(name)
-                hint, text = typing.get_args(hint)[:2] if typing.get_origin(hint) is Annotated else (hint, "")
+                hint, *notes = typing.get_args(hint)[:3] if typing.get_origin(hint) is Annotated else (hint, "")
                 if parameter.default is parameter.empty or not is_known(hint):
                     raise UsageError(
                         f"The builder of {self.kind} {self.name} must give its option {name!r} a default and a type: "
                         "int, float, bool, str, a Literal, a tuple such as tuple[float, ...], or one of these | None."
                     )
-                found[name.replace("_", "-")] = Option(hint, parameter.default, text)
+                found[name.replace("_", "-")] = Option(hint, parameter.default, *notes)
         return found
 
     def canonical(self, words: Iterable[str]) -> tuple[str, ...]:
@@ -83,13 +85,15 @@ class Entry:
                     f"The {self.kind} {self.name} has no option {name!r}"
                     + (f"; its options are {known}." if known else ", nor any other.")
                 )
-            hint = self.options[name].hint
+            hint, _, _, most = self.options[name]
             try:
-                values[name.replace("-", "_")] = parsed(value.strip(), hint)
+                number = values[name.replace("-", "_")] = parsed(value.strip(), hint)
             except ValueError:
                 raise UsageError(
                     f"The option {name!r} of {self.kind} {self.name} must be {in_words(hint)}; got {value!r}."
                 ) from None
+            if isinstance(number, int | tuple) and (len(number) if isinstance(number, tuple) else number) > most:
+                raise UsageError(f"The option {name!r} of {self.kind} {self.name} goes up to {most:,}; got {value}.")
         return values
 
 

@@ -31,7 +31,7 @@ class Estimators:
         console.print(table)
         for name in self.name:
             options = Table(f"option of {name}", "what", "type", "default", box=None, pad_edge=False)
-            for option, (hint, default, help_text) in ESTIMATORS[name].options.items():
+            for option, (hint, default, help_text, _) in ESTIMATORS[name].options.items():
                 options.add_row(option, help_text, in_words(hint), text(default))
             console.print(options)
         out.print("Options are given as: vimco train --estimator NAME --estimator-options option=value ...")

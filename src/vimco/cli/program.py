@@ -1,5 +1,7 @@
 """The command line: parse, call, print."""
 
+import contextlib
+import io
 import os
 import shlex
 import signal
@@ -23,6 +25,7 @@ from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, labelled, out
 from vimco.cli.train import Train, refuse_changes
+from vimco.errors import printable
 from vimco.plugins import load_plugin
 from vimco.runs.recipes import named_recipe
 
@@ -111,11 +114,23 @@ def _call(arguments: list[str]) -> None:
 
 def _parsed(arguments: list[str]) -> Any:
     """Return the command. The options of a recipe come first: the last word on an option counts."""
-    command: Any = tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+    command = _parsed_words(arguments)
     if isinstance(command, Train) and command.recipe is not None:
-        arguments = [arguments[0], *named_recipe(command.recipe).words, *arguments[1:]]
-        return tyro.cli(Command, prog="vimco", args=arguments, config=SYNTAX)
+        return _parsed_words([arguments[0], *named_recipe(command.recipe).words, *arguments[1:]])
     return command
+
+
+def _parsed_words(words: list[str]) -> Any:
+    """Return the command of these words. The parser repeats words that it does not know as they are, so that the
+    control characters in a file's name would reach the terminal: they are then printed as escapes."""
+    if printable("".join(words)) == "".join(words):
+        return tyro.cli(Command, prog="vimco", args=words, config=SYNTAX)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            return tyro.cli(Command, prog="vimco", args=words, config=SYNTAX)
+    finally:
+        err.print(printed.getvalue(), end="")
 
 
 def _without_plugins(arguments: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from vimco.data.scenes import (
 )
 from vimco.data.synthetic import SYNTHETIC, synthetic_bars
 from vimco.errors import UsageError
+from vimco.files import in_home
 
 Where = Literal["embedded", "generated", "cached", "in VIMCO_DATA", "not fetched"]
 
@@ -94,7 +95,7 @@ def load_dataset(
     if name in PUBLISHED:
         return load_published(PUBLISHED[name], folder, progress)
     if is_file:
-        return load_arrays(Path(name).expanduser(), binarize)
+        return load_arrays(in_home(name), binarize)
     raise _unknown(name)
 
 

@@ -1,6 +1,7 @@
 """One record for every data set: three splits of binary images, one byte a pixel; and labels, where there are some."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import numpy as np
 from vimco.errors import UsageError
 
 NUM_LABELS = 10
+LARGEST_IMAGE = 2**26  # pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         height, width = self.image_shape if self.scenes is None else self.scenes.image_shape
+        if max(height * width, math.prod(self.image_shape)) > LARGEST_IMAGE:
+            raise UsageError(f"The images of {self.name} have more than {LARGEST_IMAGE:,} pixels: make them smaller.")
         for split, images in self.splits.items():
             if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != height * width:
                 raise UsageError(

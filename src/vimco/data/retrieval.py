@@ -14,6 +14,7 @@ from vimco.data.dataset import Dataset
 from vimco.data.packed import read_packed, write_packed
 from vimco.data.published import PublishedFile, PublishedSet, read_published
 from vimco.errors import UsageError
+from vimco.files import in_home
 
 Progress = Callable[[str, int, int], None]
 """Called during a download with the file's name, the bytes that have come, and the bytes in all."""
@@ -28,7 +29,7 @@ def cached_file(published: PublishedSet) -> Path:
         import pooch  # slow to import
 
         folder = pooch.os_cache("vimco")
-    return Path(folder).expanduser() / f"{published.identity.name}.npy.xz"
+    return in_home(folder) / f"{published.identity.name}.npy.xz"
 
 
 def data_folder(published: PublishedSet) -> Path | None:
@@ -36,7 +37,7 @@ def data_folder(published: PublishedSet) -> Path | None:
     folder = os.environ.get("VIMCO_DATA")
     if not folder:
         return None
-    path = Path(folder).expanduser()
+    path = in_home(folder)
     if not path.is_dir():
         raise UsageError(f"The variable VIMCO_DATA names {path}, which is not a folder.")
     return path if any((path / file.name).exists() for file in published.files) else None

@@ -73,7 +73,9 @@ class AsymptoticOVIS(Estimator):
 
 
 @ESTIMATORS.register("ovis", "OVIS")
-def _ovis(_key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the number of auxiliary samples."] = 5) -> OVIS:
+def _ovis(
+    _key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the number of auxiliary samples.", 2**20] = 5
+) -> OVIS:
     """VIMCO's objective with baselines from S auxiliary samples; each costs a forward pass."""
     return OVIS(auxiliary)
 

@@ -103,7 +103,7 @@ def _vimco_subsets(
     _mean: Any,
     *,
     size: Annotated[int, "Samples in a subset: the K of the objective."] = 2,
-    repeats: Annotated[int, "How often the samples are cut into blocks of this size."] = 5,
+    repeats: Annotated[int, "How often the samples are cut into blocks of this size.", 10_000] = 5,
 ) -> SubsetAverage:
     """VIMCO for a bound with fewer samples than are drawn, averaged over subsets of them (a U-statistic)."""
     return SubsetAverage(VIMCO(), size, repeats)

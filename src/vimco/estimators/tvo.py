@@ -109,7 +109,7 @@ def _tvo(
     _key: Any,
     _mean: Any,
     *,
-    partition: Annotated[tuple[float, ...], "Left ends of the intervals of [0, 1], from 0 on."] = (0.0, 0.05),
+    partition: Annotated[tuple[float, ...], "Left ends of the intervals of [0, 1], from 0 on.", 1000] = (0.0, 0.05),
 ) -> TVO:
     """The thermodynamic objective, with a partition written by hand."""
     return TVO(partition)
@@ -120,7 +120,7 @@ def _tvo_log_spaced(
     _key: Any,
     _mean: Any,
     *,
-    points: Annotated[int, "Points of the partition."] = 5,
+    points: Annotated[int, "Points of the partition.", 1000] = 5,
     smallest: Annotated[float, "Its second point, after 0."] = 0.01,
 ) -> TVO:
     """The thermodynamic objective, with a partition whose points rise by equal factors."""
@@ -132,7 +132,7 @@ def _tvo_moments(
     _key: Any,
     _mean: Any,
     *,
-    points: Annotated[int, "Points of the partition."] = 5,
+    points: Annotated[int, "Points of the partition.", 1000] = 5,
     every: Annotated[int, "Updates between two renewals of the partition."] = 1000,
 ) -> MomentTVO:
     """The thermodynamic objective, with a partition that follows the weights."""

@@ -341,11 +341,11 @@ def _attention(
     proposal: Literal["learned", "prior"],
     slice_size: int | None,
     *,
-    glimpses: Annotated[int, "Places that it looks at, one after the other."] = 6,
+    glimpses: Annotated[int, "Places that it looks at, one after the other.", 1000] = 6,
     units: Annotated[int, "Units of the recurrent core, and of each network's hidden layer."] = 128,
-    grid: Annotated[int, "Places in each direction."] = 7,
+    grid: Annotated[int, "Places in each direction.", 1000] = 7,
     patch: Annotated[int, "Pixels of a glimpse in each direction."] = 12,
-    scales: Annotated[int, "Resolutions of a glimpse, each half the one before."] = 3,
+    scales: Annotated[int, "Resolutions of a glimpse, each half the one before.", 20] = 3,
 ) -> AttentionModel:
     """Name the digit in a larger image from a few glimpses at places of its own choice (Mnih et al., 2014)."""
     return attention_model(

@@ -9,7 +9,7 @@ import numpy as np
 
 from vimco.errors import UsageError
 from vimco.files import rename_file
-from vimco.runs.config import RunConfig
+from vimco.runs.config import MAX_UPDATES, RunConfig
 from vimco.runs.store import DamagedFileError, fits, read_arrays, read_facts, write_tree
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -116,6 +116,12 @@ def _read(path: Path) -> Checkpoint:
     for name, kind in kinds.items():
         if not fits(facts.get(name), kind):
             raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
+    counts = [0, facts.get("logged_update", 0), facts["update"], MAX_UPDATES]
+    times = [0, facts.get("logged_seconds", 0), facts["seconds"]]
+    if counts != sorted(counts) or times != sorted(times):
+        raise DamagedFileError(f"{path} is damaged: its updates or its times are not possible.")
+    if "update" in arrays and not np.array_equal(arrays["update"], facts["update"]):
+        raise DamagedFileError(f"{path} is damaged: it is of two updates at once.")
     given = {"logged_update": facts["update"], "logged_seconds": facts["seconds"], **facts}
     known: dict[str, Any] = {field.name: given[field.name] for field in fields(Progress) if field.name in given}
     for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON does not tell 3 from 3.0

@@ -13,6 +13,7 @@ from vimco.registry import fits, in_words, text
 
 DEFAULT_UPDATES = 100_000
 MAX_INTEGER = MAX_UPDATES = 2**31 - 1  # updates are counted in 32 bits
+MAX_SAMPLES, MAX_LAYERS = 2**20, 100  # sums and layers are unrolled
 MAX_SEED = 2**32 - 1  # above it, two seeds could give the same key
 BUDGET = ("updates", "epochs", "minutes")
 ARCHITECTURE = ("layers", "proposal", "symmetric", "slice_size")  # options that a model family may take
@@ -98,10 +99,15 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise UsageError(f"{_option(name)} must be a positive, finite number; got {value}.")
-        for name in ("num_samples", "slice_size", "batch_size", "warmup_updates", "schedule_updates", "layers"):
+        for name in ("slice_size", "batch_size", "updates", "warmup_updates", "schedule_updates", "layers"):
             value = getattr(self, name)
             if value is not None and (max(value, default=0) if isinstance(value, tuple) else value) > MAX_INTEGER:
                 raise UsageError(f"{_option(name)} must be at most {MAX_INTEGER:,}: numbers are counted in 32 bits.")
+        if self.num_samples > MAX_SAMPLES or len(self.layers) > MAX_LAYERS:
+            raise UsageError(
+                f"A run has at most {MAX_SAMPLES:,} samples and {MAX_LAYERS} layers; got {self.num_samples} and "
+                f"{len(self.layers)}. More could not be compiled; vimco evaluate takes more samples."
+            )
         for name in ("warmup_updates", "checkpoint_seconds"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
@@ -157,7 +163,7 @@ class RunConfig:
         if self.epochs is not None:
             updates = max(1, round(self.epochs * updates_per_epoch))
         if updates > MAX_UPDATES:
-            raise UsageError(f"A run has at most {MAX_UPDATES:,} updates; {updates:,} were asked for.")
+            raise UsageError(f"A run has at most {MAX_UPDATES:,} updates; {updates:.3g} were asked for.")
         return updates
 
     def to_json(self) -> dict[str, Any]:

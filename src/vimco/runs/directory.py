@@ -32,8 +32,9 @@ import jax
 import numpy as np
 
 from vimco.data import Dataset, Progress, load_dataset
+from vimco.data.dataset import LARGEST_IMAGE
 from vimco.errors import UsageError
-from vimco.files import remove_file
+from vimco.files import remove_file, remove_unfinished_files
 from vimco.runs.checkpoints import CHECKPOINT, facts_of_run, latest_checkpoint, latest_update, refuse_another_run
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
@@ -46,6 +47,7 @@ from vimco.runs.store import (
     read_arrays,
     read_facts,
     read_json,
+    with_null,
     write_json,
     write_tree,
 )
@@ -112,8 +114,13 @@ class Run:
     @property
     def problems(self) -> list[str]:
         """The parts that could not be read, a sentence each."""
-        damaged = self._read(METRICS, metrics_and_damage)[1]
-        return [f"{self.path / METRICS}: {damaged} damaged lines are left out."] if damaged else []
+        lines, damaged = self._read(METRICS, metrics_and_damage)
+        path, last = self.path / METRICS, lines[-1]["update"] if lines else 0
+        if damaged:
+            return [f"{path}: {damaged} damaged lines are left out."]
+        if lines and last < self.summary().get("updates", 0):
+            return [f"{path}: it ends at update {last:,}, before the end of the run; its last line is damaged or gone."]
+        return []
 
     def summary(self) -> dict[str, Any]:
         """Return the results; before the end of a run only its evaluations."""
@@ -231,6 +238,11 @@ class Run:
                 f"The data set {self.config.data} has changed since {self.path} was trained on it "
                 f"(checksum {dataset.checksum[:12]}…, then {self.data['checksum'][:12]}…): restore it."
             )
+        if dataset.image_shape != self.image_shape:
+            raise UsageError(
+                f"{self.path / CONFIG} is damaged: its images have {' x '.join(map(str, self.image_shape))} pixels, "
+                f"and those of {self.config.data} have {' x '.join(map(str, dataset.image_shape))}."
+            )
         return dataset
 
     def evaluate(
@@ -292,9 +304,10 @@ class Run:
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Write an evaluation to `summary.json`; it replaces an earlier one of the same kind."""
         which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
-        record = {**which, **evaluation.to_json()}
+        record = {**which, **with_null(evaluation.to_json())}
         kind = ("split", "weights", "seed", "num_samples")
         with lock_records(self.path):
+            remove_unfinished_files(self.path, SUMMARY)  # of a process that was killed
             summary = _summary(self.path / SUMMARY)
             others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
             write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
@@ -312,9 +325,10 @@ class Run:
         kind = ("estimator", "num_samples", "weights", "update")
         new = {tuple(record[name] for name in kind) for record in records}
         with lock_records(self.path):
+            remove_unfinished_files(self.path, SUMMARY)  # of a process that was killed
             summary = _summary(self.path / SUMMARY)
             others = [r for r in summary.get("noise", []) if tuple(r[name] for name in kind) not in new]
-            write_json(self.path / SUMMARY, {**summary, "noise": [*others, *records]})
+            write_json(self.path / SUMMARY, {**summary, "noise": [*others, *map(with_null, records)]})
 
     def record_part(self, evaluation: Evaluation, weights: Weights, part: tuple[int, int]) -> None:
         """Write a part of an evaluation for a table to a file of its own, until `join_parts` joins all."""
@@ -333,6 +347,9 @@ class Run:
         except UsageError:
             return None
         if facts.get("update") != self.update_of(weights) or not set(_PART) <= arrays.keys():
+            return None
+        columns = [arrays[name] for name in _PART]
+        if any(c.ndim != 1 or c.dtype.kind != "f" or len(c) != len(columns[0]) or not len(c) for c in columns):
             return None
         units: Any = facts.get("active_units")
         prediction: Any = facts.get("prediction")
@@ -371,6 +388,10 @@ def load(path: str | Path) -> Run:
     shape, checksum = record["data"].get("image_shape"), record["data"].get("checksum")
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(side) is int and side > 0 for side in shape)):
         raise UsageError(f"{path / CONFIG}: the field 'image_shape' must be two positive integers; got {shape!r}.")
+    if shape[0] * shape[1] > LARGEST_IMAGE:
+        raise UsageError(
+            f"{path / CONFIG}: an image has at most {LARGEST_IMAGE:,} pixels; got {shape[0]} x {shape[1]}."
+        )
     if not isinstance(checksum, str):
         raise UsageError(f"{path / CONFIG}: the field 'checksum' must be a string; got {checksum!r}.")
     try:

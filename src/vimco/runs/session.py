@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from vimco.runs.interrupts import Signals, collect_signals
 from vimco.runs.locks import Lock
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
-from vimco.runs.store import filled, read_arrays, write_tree
+from vimco.runs.store import LARGEST_HEADER, LARGEST_TREE, filled, read_arrays, write_tree
 from vimco.runs.team import Team, is_lost_process
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
@@ -65,6 +64,7 @@ def train(
             directory.refuse_occupied(path)
             dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
             experiment = Experiment(config, dataset, mesh)
+            _shapes_of_state(experiment)
             _trace_one_update(experiment)
             observers = [observer, *(_own_observers(config) if team.is_first else [])]
             model = _starting_model(experiment)
@@ -111,11 +111,11 @@ def resume(
             observers = [observer, *(_own_observers(run.config) if team.is_first else [])]
             checkpoint = checkpoints.latest_checkpoint(run.path) if checkpoints.has_checkpoint(run.path) else None
             if checkpoint is None:  # stopped before its first checkpoint
+                _shapes_of_state(experiment)
                 state = experiment.initial_state(_starting_model(experiment))
             else:
                 _refuse_earlier_version(checkpoint, run)
-                template = eqx.filter_eval_shape(experiment.initial_state)
-                state = filled(template, checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
+                state = filled(_shapes_of_state(experiment), checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
         progress = Progress() if checkpoint is None else checkpoint.progress
         team.require_same(checkpoint=str((int(state.update), progress)))
         session = _Session(run, team, lock, experiment, state, progress, observers)
@@ -229,7 +229,13 @@ class _Session:
             checkpoints.restore_previous_checkpoint(self.run.path)
         remove_unfinished_files(self.run.path)
         path = self.run.path / directory.METRICS
-        _, damaged = store.metrics_and_damage(path)
+        there, damaged = store.metrics_and_damage(path)
+        logged = self.progress.logged_update
+        if logged and not damaged and all(line["update"] != logged for line in there):
+            self.observers[0].warned(
+                f"{path}: the line of update {logged:,} was written, and is damaged or gone. Parameters and "
+                "checkpoints do not suffer."
+            )
         if damaged:
             lines = "1 line is" if damaged == 1 else f"{damaged} lines are"
             self.observers[0].warned(
@@ -374,7 +380,7 @@ class _Session:
 
         def evaluated(model: Any) -> Evaluation:
             evaluation = evaluate(model, self.validation, key, K, self._stop_if_signalled, self.trainer.mesh)
-            if not math.isfinite(evaluation.mean_bound):
+            if not store.fits(evaluation.mean_bound, float):
                 raise self._not_finite(self.update, "the validation bound")
             return evaluation
 
@@ -443,13 +449,29 @@ class _Session:
             "best_average": self.progress.best_average,
             "note": self.experiment.dataset.note,
         }
-        self.lock.check()
-        self.run.record_outcome(summary)
         path, model = self.run.path / directory.BEST["best"], on_one_device(self.state.model, self.trainer.mesh)
         if self.progress.best is not None and self.progress.best["update"] != self.update:
             model = filled(model, read_arrays(path)[0], path)
-        for observer in self.observers:
+        self.lock.check()
+        # The summary is the last file: whoever finds it finds the pictures, too. A study counts the run as done.
+        first, *own = self.observers
+        for observer in own:
             observer.finished(self.run, self.experiment, model)
+        self.lock.check()
+        self.run.record_outcome(summary)
+        first.finished(self.run, self.experiment, model)
+
+
+def _shapes_of_state(experiment: Experiment) -> Any:
+    """Return the training state without its values; refuse one whose checkpoint could not be read again."""
+    shapes = eqx.filter_eval_shape(experiment.initial_state)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in store.named_arrays(shapes).values())
+    if size > LARGEST_TREE - LARGEST_HEADER:
+        raise UsageError(
+            f"The parameters and their training state would take {size:,} bytes, and a checkpoint has at most "
+            f"{LARGEST_TREE:,}: choose a smaller model."
+        )
+    return shapes
 
 
 def _trace_one_update(experiment: Experiment) -> None:

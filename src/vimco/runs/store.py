@@ -5,8 +5,10 @@ Files are written atomically, checked when read, and never executed. Only regula
 
 import contextlib
 import hashlib
+import io
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +25,11 @@ from vimco.files import append_to_file, open_regular, read_file, write_file
 
 T = TypeVar("T")
 
-# The largest files that are read, in bytes.
-LARGEST_RECORD, LARGEST_METRICS, LARGEST_HEADER, LARGEST_TREE = 2**26, 2**30, 2**26, 2**33
+# The largest files that are read, in bytes. Python needs up to twenty times as much for JSON.
+LARGEST_RECORD, LARGEST_METRICS, LARGEST_HEADER, LARGEST_TREE = 2**24, 2**28, 2**24, 2**33
+MOST_LINES, MOST_FIELDS = 2**21, 64  # of metrics, and of each line
+DEEPEST = 20  # levels of a record; what is deeper may be read and then not be written
+LARGEST_NUMBER = 1e100  # the sum of two and the square of one are finite
 
 
 class DamagedFileError(UsageError):
@@ -46,8 +51,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and the facts in a file of `write_tree`; raise `DamagedFileError` if it is damaged."""
     with _as_damaged_file_error(path):
         content = read_file(path, LARGEST_TREE, follow=False)
-        arrays = safetensors.numpy.load(content)
-        metadata = _metadata(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header = content[8 : 8 + _size_of_header(content[:8])]
+        arrays, metadata = safetensors.numpy.load(content), _metadata(header)
         if metadata.get("sha256") != _checksum(arrays, metadata["facts"]):
             raise ValueError("its content does not match its checksum")
         return arrays, _record(metadata["facts"])
@@ -56,10 +61,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the facts in a file of `write_tree`, from its first few bytes, without reading its arrays."""
     with _as_damaged_file_error(path), open_regular(path, LARGEST_TREE, follow=False) as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > LARGEST_HEADER:
-            raise ValueError("its header is too large")
-        return _record(_metadata(file.read(size))["facts"])
+        return _record(_metadata(file.read(_size_of_header(file.read(8))))["facts"])
 
 
 @contextlib.contextmanager
@@ -73,6 +75,13 @@ def _as_damaged_file_error(path: Path) -> Iterator[None]:
         raise DamagedFileError(f"{path} is truncated or damaged ({error}).") from error
     except RecursionError as error:
         raise DamagedFileError(f"{path} is damaged ({error}).") from error
+
+
+def _size_of_header(beginning: bytes) -> int:
+    size = int.from_bytes(beginning, "little")
+    if size > LARGEST_HEADER:
+        raise ValueError("its header is too large")
+    return size
 
 
 def _metadata(header: bytes) -> dict[str, str]:
@@ -150,14 +159,18 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
         return [], 0
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    if content.count(b"\n") > MOST_LINES:
+        raise UsageError(f"{path} cannot be read: It has more than {MOST_LINES:,} lines.")
     lines, damaged = [], 0
-    for text in content.split(b"\n")[:-1]:
+    for text in io.BytesIO(content):
+        if not text.endswith(b"\n"):
+            break
         try:
-            line = _record(text)
+            line = _record(text) if text.count(b":") <= MOST_FIELDS else {}
         except (ValueError, TypeError, RecursionError):
             line = {}
         if fits(line, {"update": int}) and line["update"] >= 0 and fits(list(line.values()), [(float, None)]):
-            lines.append({n: v if n == "update" or v is None else float(v) for n, v in line.items()})
+            lines.append({sys.intern(n): v if n == "update" or v is None else float(v) for n, v in line.items()})
         else:
             damaged += 1
     return lines, damaged
@@ -168,10 +181,7 @@ def append_metrics(path: Path, line: dict[str, Any]) -> None:
 
     JSON has no infinity: a sum that overflows becomes null.
     """
-    line = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()
-    }
-    append_to_file(path, (json.dumps(line) + "\n").encode())
+    append_to_file(path, (json.dumps(with_null(line)) + "\n").encode())
 
 
 def truncate_metrics(path: Path, update: int) -> None:
@@ -181,17 +191,33 @@ def truncate_metrics(path: Path, update: int) -> None:
 
 
 def _record(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; raise ValueError, RecursionError or TypeError if it is not one."""
+    """Return the JSON object in a text; raise ValueError, RecursionError or TypeError if it is not one.
+
+    Python would also accept NaN and infinity, which other programs do not, and any depth.
+    """
     record = json.loads(text)
     if not isinstance(record, dict):
         raise TypeError("it is not a JSON object")
-    return record
+    level: list[Any] = [record]
+    for _ in range(DEEPEST):
+        if any(isinstance(value, float) and not math.isfinite(value) for value in level):
+            raise ValueError("it has a number that is not finite")
+        containers = [value for value in level if isinstance(value, dict | list)]
+        level = [item for c in containers for item in (c.values() if isinstance(c, dict) else c)]
+        if not level:
+            return record
+    raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+
+
+def with_null(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with null for numbers that are not finite, or too large to be read again."""
+    return {name: None if isinstance(v, float) and not fits(v, float) else v for name, v in record.items()}
 
 
 def fits(value: Any, kind: Any) -> bool:
     """Return whether a value from JSON has a kind: a type, None, one of a tuple, a list of one kind, or a record.
 
-    Numbers are finite and fit into 64 bits.
+    Integers fit into 64 bits, and other numbers are at most 1e100.
     """
     if isinstance(kind, tuple):
         return any(fits(value, alternative) for alternative in kind)
@@ -203,4 +229,4 @@ def fits(value: Any, kind: Any) -> bool:
         return value is None
     if kind in (int, float) and isinstance(value, int):
         return abs(value) < 2**63
-    return isinstance(value, kind) and (kind is not float or math.isfinite(value))
+    return isinstance(value, kind) and (kind is not float or abs(value) <= LARGEST_NUMBER)

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from vimco.data.catalogue import names
 from vimco.errors import UsageError
+from vimco.files import in_home
 from vimco.models import MODELS
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
@@ -94,7 +94,7 @@ class Study:
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
         data = data or self.data
-        if data not in names() and not Path(data).expanduser().is_file():
+        if data not in names() and not in_home(data).is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
         shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}
         runs = [

@@ -15,6 +15,7 @@ from vimco.errors import UsageError
 from vimco.samples import AXIS, Part
 
 T = TypeVar("T")
+MOST_DEVICES = 1024  # of one process
 
 
 def mesh_of(devices: int) -> Mesh | None:
@@ -41,6 +42,8 @@ def offer_cpu_devices(number: int) -> None:
 
     A number that is already set, by JAX_NUM_CPU_DEVICES or XLA_FLAGS, is kept.
     """
+    if number > MOST_DEVICES:
+        raise UsageError(f"--devices must be at most {MOST_DEVICES:,}; got {number}.")
     is_set = jax.config.values["jax_num_cpu_devices"] > 0 or "host_platform_device_count" in os.environ.get(
         "XLA_FLAGS", ""
     )
