@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumeration import Toy, copies, cosine
+from enumeration import Toy, copies, cosine, gradient_of_surrogates
 from jax.flatten_util import ravel_pytree
 from recorded import recorded_run
 
@@ -37,6 +37,9 @@ def tiny_model(proposal):
     parameters, rest = partition(model)
     flat, unravel = ravel_pytree(parameters)
     model = eqx.combine(unravel(flat + 0.7 * jax.random.normal(jax.random.key(6), flat.shape)), rest)
+    if proposal == "mild":  # policy and proposal have slight preferences
+        parts = lambda m: (m.policy, m.proposal)  # noqa: E731
+        return eqx.tree_at(parts, model, jax.tree.map(lambda leaf: 0.2 * leaf, parts(model)))
     return model if proposal == "learned" else dataclasses.replace(model, proposal=None)
 
 
@@ -128,6 +131,36 @@ def test_paths_are_drawn_from_the_proposal_and_do_not_depend_on_slices():
         assert np.all(np.abs(share - exact) < 5 * np.sqrt(exact / 20_000))
 
 
+@functools.cache
+def labels_of_paths():
+    """Return log P(y | a, image) of all paths, and their gradients. Policy and proposal have no part in them."""
+    with jax.enable_x64(True):
+        parameters, rest = partition(tiny_model("learned"))
+        flat, unravel = ravel_pytree(parameters)
+        batch = copies(example(), len(PATHS))
+
+        def of_labels(flat):
+            paths = eqx.combine(unravel(flat), rest).paths(batch, lambda t, _: jnp.asarray(PATHS)[None, :, t])
+            return jnp.sum(paths.log_labels[0] * batch.observation, axis=-1)
+
+        return np.asarray(jax.jit(of_labels)(flat)), np.asarray(jax.jit(jax.jacrev(of_labels))(flat))
+
+
+def of_sets(toy, estimator, K):
+    """Return the gradient that each set of K paths gives, for an estimator that knows log P(y | a, image)."""
+    sets, (values, gradient) = toy.sets(K), labels_of_paths()
+    samples = dataclasses.replace(toy.samples(K), log_likelihood=jnp.asarray(values[sets]))
+    record = gradient_of_surrogates(samples, estimator, None)
+    return sum(
+        np.einsum("ks,ksp->sp", factors, rows[sets])
+        for factors, rows in (
+            (record.log_joint, toy.gradient_of_log_joint),
+            (record.log_proposal, toy.gradient_of_log_proposal),
+            (record.log_likelihood, gradient),
+        )
+    )
+
+
 @pytest.mark.usefixtures("float64")
 class TestGradients:
     @pytest.mark.parametrize("proposal", KINDS)
@@ -174,6 +207,37 @@ class TestGradients:
             np.testing.assert_allclose(part(toy, expected, name), part(toy, exact, name), atol=1e-12)
             assert all(not np.any(part(toy, row, name)) for row in toy.gradient_of_log_proposal)
         assert np.linalg.norm(part(toy, expected - exact, "proposal")) > 1e-2
+
+    @pytest.mark.parametrize("K", [2, 3])
+    def test_control_variate_of_ws_ram_changes_no_mean(self, K):
+        """P(a) / (K Q(a)) before the policy's score: exact for policy and core, by sums over all sets of paths."""
+        toy = toy_of("learned")
+        expected, exact = toy.probabilities(K) @ of_sets(toy, RWS(prior_control=True), K), toy.exact_gradient(K)
+        np.testing.assert_allclose(expected, toy.expected_gradient(RWS(), K), rtol=0, atol=1e-12)
+        for name in ("core", "policy", "classifier"):
+            np.testing.assert_allclose(part(toy, expected, name), part(toy, exact, name), atol=1e-12)
+
+    @pytest.mark.parametrize(("kind", "ratio"), [("mild", 0.599), ("learned", 19.289)])
+    def test_control_variate_of_ws_ram_is_for_proposals_near_the_policy(self, kind, ratio):
+        """The variance of all parameters with it over that without: both nearly uniform, or far from each other."""
+        toy = toy_of(kind)
+        probability = toy.probabilities(2)
+
+        def variance(estimator):
+            rows = of_sets(toy, estimator, 2)
+            return float(probability @ np.sum((rows - probability @ rows) ** 2, axis=1))
+
+        assert variance(RWS(prior_control=True)) / variance(RWS()) == pytest.approx(ratio, abs=5e-3)
+
+    def test_control_variate_of_ws_ram_is_biased_if_it_is_normalised(self):
+        """With P/Q divided by its sum over the samples, as a share of the policy's gradient."""
+        toy, K = toy_of("learned"), 2
+        of_labels, gradient_of_labels = labels_of_paths()
+        ratios = np.exp(toy.log_joint - of_labels - toy.log_proposal)[toy.sets(K)]
+        scores = (toy.gradient_of_log_joint - gradient_of_labels)[toy.sets(K)]
+        mean = np.einsum("s,ks,ksp->p", toy.probabilities(K), ratios / ratios.sum(axis=0), scores)
+        exact = part(toy, toy.exact_gradient(K), "policy")
+        assert np.linalg.norm(part(toy, mean, "policy")) / np.linalg.norm(exact) == pytest.approx(1.0305, abs=5e-4)
 
     def test_ram_ascends_rewards_by_its_policy_and_the_likelihood_elsewhere(self):
         """Both by hand: ∇ Σ_a P(a) R(a), and Σ_a P(a) ∇ log P(y | a), with a baseline that is not zero."""
@@ -374,6 +438,8 @@ def test_the_study_compares_errors_after_equal_updates_and_equal_time(tmp_path):
         summary = json.loads((path / "summary.json").read_text())
         summary["evaluations"][0] |= {"error": 0.08, "error_of_one": 0.125, "log_loss": 0.5}
         (path / "summary.json").write_text(json.dumps(summary))
+    (claim,) = [claim for claim in study.claims if "(VIMCO)" in claim.statement]
+    assert claim.check(collected([tmp_path])[0]).verdict == "not seen"  # both have 0.3 nats after all updates
     course, outcome, *_, curves, places = study.show(study, collected([tmp_path])[0])
     rows = [[entry.text for entry in row] for row in course.rows]
     assert rows == [

@@ -24,7 +24,7 @@ from vimco.runs.figures import Curve, panels
 from vimco.studies import STUDIES, Cell
 from vimco.studies.curves import signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count
-from vimco.studies.paper import table_1
+from vimco.studies.paper import iwae, table_1
 from vimco.studies.paper.protocol import generative
 from vimco.studies.results import chosen, collected, number
 from vimco.studies.study import command, label
@@ -340,6 +340,28 @@ def test_a_claim_about_likelihoods(tmp_path, last, expected):
         recorded_run(tmp_path, run_of("vimco", K), likelihood=value)
     assert verdict("VIMCO improves from K = 10 to 50", tmp_path) == expected
     assert verdict("VIMCO improves from K = 2 to 5 to 10", tmp_path) == "seen"
+
+
+def test_autoencoders_keep_the_claims_and_active_units_of_their_paper(tmp_path):
+    """The published numbers, as if they were measured here; deepest layers come first in a record."""
+    for config in STUDIES["iwae"].adjusted(updates=1000, rates=[1e-3]):
+        at = iwae.SIZES.index(config.num_samples)
+        path = recorded_run(tmp_path, config, likelihood=iwae.PUBLISHED[config.layers][at], num_samples=5000)
+        summary = json.loads((path / "summary.json").read_text())
+        for record in summary["evaluations"]:
+            record["active_units"] = list(iwae.PUBLISHED_UNITS[config.layers][at][::-1])
+        (path / "summary.json").write_text(json.dumps(summary))
+    verdicts = {c.statement: c.check(results_in(tmp_path)).verdict for c in claims() if "Burda" in c.place}
+    assert set(verdicts.values()) == {"seen"}, verdicts
+    blocks = iwae.show(STUDIES["iwae"], results_in(tmp_path))
+    (units,) = [block for block in blocks if getattr(block, "caption", "").startswith("Active units")]
+    rows = [[entry.text for entry in row] for row in units.rows]
+    assert rows[0] == ["50, K = 1", "19", "19", "19"]
+    assert rows[5] == ["50-100, K = 50", "24 + 7", "24 + 7", "24 + 7"]
+    likelihoods = blocks[0].tables["raw"] if hasattr(blocks[0], "tables") else blocks[0]
+    assert [entry.text for entry in likelihoods.rows[2]][-1] == "87.10"
+    (empty,) = [b for b in iwae.show(STUDIES["iwae"], []) if getattr(b, "caption", "").startswith("Active units")]
+    assert empty.rows[0][1].text == "not run"
 
 
 def test_the_paper_keeps_its_own_claims(tmp_path):

@@ -12,6 +12,7 @@ from vimco.estimators.baselines import BaselineNetwork, RunningMoments
 from vimco.estimators.bbvi import BBVI
 from vimco.estimators.dreg import STL, DReG, RWSDReG
 from vimco.estimators.estimator import ESTIMATORS, Estimator
+from vimco.estimators.layerwise_vimco import LayerwiseVIMCO
 from vimco.estimators.learned_vimco import LearnedVIMCO
 from vimco.estimators.local_expectations import LocalExpectations
 from vimco.estimators.local_nvil import LocalNVIL
@@ -48,6 +49,7 @@ __all__ = [
     "DReG",
     "Estimator",
     "ImportanceSampledEM",
+    "LayerwiseVIMCO",
     "LearnedVIMCO",
     "LocalExpectations",
     "LocalNVIL",

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, optional_network
 from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
+from vimco.estimators.layered import LayerBaselines
+from vimco.estimators.layerwise_vimco import LayerwiseVIMCO
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import vimco_signal
 
@@ -55,6 +57,9 @@ def _learned_vimco(
     *,
     baseline_width: Annotated[int, "Hidden units of the network that predicts log f(x); 0 leaves it out."] = 100,
     decay: Annotated[float, "Decay of the running mean."] = 0.8,
-) -> LearnedVIMCO:
+    layer_baselines: Annotated[bool, "A baseline for each layer, which knows the layers sampled before it."] = False,
+) -> LearnedVIMCO | LayerwiseVIMCO:
     """VIMCO with a learned f(x) as f̂. Works with one sample."""
+    if layer_baselines:
+        return LayerwiseVIMCO(LayerBaselines(optional_network(key, mean, baseline_width), RunningMoments(decay)))
     return LearnedVIMCO(optional_network(key, mean, baseline_width), RunningMoments(decay))

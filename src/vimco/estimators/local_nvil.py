@@ -25,7 +25,8 @@ class LocalNVIL(Estimator):
     involve only layers sampled before it have mean zero under its score. With the prior as proposal this gains
     nothing, since every f_i is log P(x | h). The model follows ∇ log P(x, h).
 
-    For K ≥ 2 samples a local weight inside the logarithm is a bias: the bound is not a sum over layers.
+    For K ≥ 2 samples a local weight inside the logarithm is a bias, since the bound is not a sum over layers. Only the
+    baseline may be local then: `LayerwiseVIMCO`.
     """
 
     ascends: ClassVar[str] = "L^K"
@@ -38,7 +39,7 @@ class LocalNVIL(Estimator):
             raise UsageError(
                 f"A signal for each layer goes with K = 1; got K = {samples.num_samples}. The logarithm of a mean over "
                 "samples is not a sum over layers, and local weights inside it are biased: use NVIL without local "
-                "signals, or VIMCO."
+                "signals, or vimco-learned with layer-baselines=true, where only the baseline is local."
             )
         layers = layers_of(samples)
         signals, residual, scale = self.baselines(local_log_weights(layers), batch)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
-from vimco.samples import AnyArray, Batch, Dreams, Estimate, ImportanceSamples, Need
+from vimco.samples import AnyArray, Batch, Dreams, Estimate, ImportanceSamples, LogLikelihood, Need
 from vimco.signals import normalized_weights, wake_weights
 
 
@@ -20,6 +20,10 @@ class RWS(Estimator):
     `RWS(wake=λ, sleep=1 − λ)` a mixture.
 
     `centred` subtracts a baseline of 1/K from the weights of the wake update: the same mean, and a smaller variance.
+
+    `prior_control` subtracts P(h^k | c) / (K Q(h^k | x)) from the weight w̃_k before ∇ log P(h^k | c), the policy's
+    control variate in WS-RAM (Ba et al., 2015). Under P a score has mean zero, so the mean stays exactly; normalised
+    over the samples it would not. It lowers the variance where Q is near the prior, and may raise it elsewhere.
     """
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
@@ -27,6 +31,7 @@ class RWS(Estimator):
     wake: bool | float = eqx.field(static=True, default=True)
     sleep: bool | float = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=False)
+    prior_control: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not (self.wake or self.sleep):
@@ -43,6 +48,8 @@ class RWS(Estimator):
         log_weights = held_constant(samples.log_weights)
         signal = wake_weights(log_weights, self.centred)
         surrogate = weighted_sum(normalized_weights(log_weights), samples.log_joint)
+        if self.prior_control:
+            surrogate = surrogate - self._prior_control(samples)
         if self.wake:
             surrogate = surrogate + self.wake * weighted_sum(signal, samples.log_proposal)
         if self.sleep:
@@ -53,8 +60,8 @@ class RWS(Estimator):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """Dreams, for the sleep update."""
-        return (Dreams(),) if self.sleep else ()
+        """Dreams, for the sleep update; log P(x | h) by itself, for the prior's control variate."""
+        return (*((LogLikelihood(),) if self.prior_control else ()), *((Dreams(),) if self.sleep else ()))
 
     def _check(self, samples: ImportanceSamples) -> None:
         if samples.proposal_is_prior:
@@ -73,6 +80,16 @@ class RWS(Estimator):
                 "use K >= 2, or the sleep update."
             )
 
+    def _prior_control(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
+        if samples.log_likelihood is None:
+            raise UsageError(
+                "The control variate of the prior compares P(h) with Q(h): give the samples `log_likelihood`, the part "
+                "log P(x | h) of `log_joint`, or leave it out."
+            )
+        log_prior = samples.log_joint - samples.log_likelihood
+        ratio = array_namespace(log_prior).exp(held_constant(log_prior - samples.log_proposal))
+        return weighted_sum(ratio / samples.num_samples, log_prior)
+
     def _dreams(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
         if samples.log_proposal_of_dreams is None:
             raise UsageError(
@@ -88,9 +105,10 @@ def _rws(
     _mean: Any,
     *,
     centred: Annotated[bool, "Use w - 1/K instead of the normalized weight w: the same mean, less variance."] = False,
+    prior_control: Annotated[bool, "Use w - P(h) / (K Q(h)) before the prior's score, as in WS-RAM."] = False,
 ) -> RWS:
     """Reweighted wake-sleep: the proposal follows the wake update (Eq. 11)."""
-    return RWS(centred=centred)
+    return RWS(centred=centred, prior_control=prior_control)
 
 
 @ESTIMATORS.register("rws-sleep", "RWS (sleep)")

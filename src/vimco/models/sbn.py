@@ -258,6 +258,8 @@ class SigmoidBeliefNetwork(eqx.Module):
             log_likelihood=log_likelihood,
             latents_attached=attached,
             proposal_is_prior=self.proposal is None,
+            # The likelihood's gradient reaches the prior through its deterministic units.
+            shared_parameters=self.proposal is None and self.prior.deterministic > 0,
         )
 
     def _layered_record(self, choose: Choice, batch: Batch) -> ImportanceSamples:

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -74,7 +74,7 @@ def write_report(folders: Sequence[Path], output: Path, remarks: Path | None = N
 
 
 def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[str] = ()) -> Document:
-    """Return the report: for each data set the first tables, remarks, other studies and claims; then every run.
+    """Return the report: for each data set the first tables, remarks and other studies; then claims and every run.
 
     A study that was not run on a data set is left out there, and listed once if it was run on none.
     """
@@ -83,16 +83,13 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     rest: list[Section] = []
     on = {name: [run for run in runs if run.data["name"] == name] for name in names}
     shown = {study.name: [name for name in names if study.was_run(on[name])] or names[:1] for study in STUDIES.values()}
-    with_claims = {name for study in STUDIES.values() if study.claims for name in shown[study.name]}
     for name in names:
         for study in STUDIES.values():
             if name in shown[study.name]:
                 section = study.section(on[name])
                 suffix = f" ({name})" if len(shown[study.name]) > 1 else ""
                 (front if study.is_front else rest).append(replace(section, title=section.title + suffix))
-        if name in with_claims:
-            suffix = f" ({name})" if len(with_claims) > 1 else ""
-            rest.append(Section("claims", f"The paper's claims, one by one{suffix}", _claims(on[name])))
+    rest.append(Section("claims", "The claims of the papers, one by one", _claims(on, shown)))
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
     if others := [run for run in runs if not _belongs_to_study(run)]:
@@ -129,14 +126,16 @@ def _belongs_to_study(run: Run) -> bool:
     return not variations(run.config) and any(cell in study.cells for study in STUDIES.values())
 
 
-def _claims(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """Return every claim with its verdict."""
+def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]]) -> tuple[Block, ...]:
+    """Return every claim with its verdict, from the runs `on` each data set on which its study is `shown`."""
     rows = []
-    for claim in (claim for study in STUDIES.values() for claim in study.claims):
-        verdict = claim.check(runs)
-        here = Entry(verdict.verdict, is_missing=verdict.verdict == "not yet")
-        rows.append((Entry(claim.statement, claim.place), here, Entry(verdict.evidence)))
-    caption, headings = "What the paper says, and what was seen here", ("claim", "here", "by these numbers")
+    for study in STUDIES.values():
+        for claim, name in product(study.claims, shown[study.name]):
+            verdict = claim.check(on[name])
+            place = f"{claim.place}; {name}" if len(shown[study.name]) > 1 else claim.place
+            here = Entry(verdict.verdict, is_missing=verdict.verdict == "not yet")
+            rows.append((Entry(claim.statement, place), here, Entry(verdict.evidence)))
+    caption, headings = "What the papers say, and what was seen here", ("claim", "here", "by these numbers")
     return Table(caption, headings, tuple(rows), prose=frozenset({0, 2})), Text(OF_CLAIMS)
 
 

@@ -42,6 +42,7 @@ def likelihood_tables(
     headings = (corner, *titles, *(f"{titles[i].removesuffix(' (wake)')}, paper" for i in columns))
     is_averaged = any(run.config.averaging for cell in cells for run in on_protocol(runs, cell))
     existing = set(study.cells)
+    digits = 1 if all(round(value, 1) == value for value in published.values()) else 2
     tables = {}
     for weights, (version, parameters) in list(PARAMETERS.items())[: 1 + is_averaged]:
         body = []
@@ -53,7 +54,7 @@ def likelihood_tables(
                 for cell, value in zip(row, numbers, strict=True)
             ]
             quoted = [published.get(row[i]) for i in columns]
-            there = [Entry("–" if value is None else f"{value:.1f}") for value in quoted]
+            there = [Entry("–" if value is None else f"{value:.{digits}f}") for value in quoted]
             values = [value.value if value and is_fair else None for value in numbers]
             body.append((Entry(title), *_with_best(here, values), *_with_best(there, quoted)))
         caption = f"{parameters}, {study.evaluation_samples} samples an image"
