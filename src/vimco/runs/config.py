@@ -1,6 +1,7 @@
 """The configuration of a run: everything that determines what it computes, as one typed record."""
 
 import dataclasses
+import functools
 import math
 import typing
 from dataclasses import dataclass
@@ -188,8 +189,13 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+@functools.cache
+def _hints() -> dict[str, Any]:
+    return typing.get_type_hints(RunConfig)
+
+
 def _check_types(config: RunConfig) -> None:
-    hints = typing.get_type_hints(RunConfig)
+    hints = _hints()
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
         if not fits(value, hint):

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 from vimco.data.catalogue import names
@@ -51,10 +52,14 @@ class Study:
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
 
-    @property
+    @cached_property
     def cells(self) -> list[Cell]:
         """The cells of its numbers or curves."""
         return distinct_cells(self.runs())
+
+    @cached_property
+    def _planned(self) -> list[tuple[Cell, Any]]:
+        return [(Cell.of(run), _departures(run)) for run in self.runs()]
 
     def was_run(self, runs: Sequence[Run]) -> bool:
         """Return whether one of these is a run of this study."""
@@ -62,7 +67,7 @@ class Study:
 
     def _cells_of(self, runs: Sequence[Run]) -> set[Cell]:
         found = [(Cell.of(run.config), _departures(run.config)) for run in runs]
-        return {Cell.of(run) for run in self.runs() if (Cell.of(run), _departures(run)) in found}
+        return {planned[0] for planned in self._planned if planned in found}
 
     def section(self, runs: Sequence[Run]) -> Section:
         """Return its results so far, and the cells that were not run."""
