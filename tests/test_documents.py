@@ -1,5 +1,6 @@
 """The documents: every link within the repository leads somewhere, and the results are those of the runs."""
 
+import math
 import re
 from pathlib import Path
 
@@ -51,3 +52,30 @@ def test_the_list_of_studies_is_that_of_the_program():
     text = (ROOT / "docs" / "how-to" / "studies.md").read_text()
     rows = [f"| `{s.name}` | {s.runs.__doc__.removesuffix('.')} | {s.shows} |" for s in STUDIES.values()]
     assert "\n".join(rows) in text
+
+
+def test_the_arithmetic_of_many_devices_follows_from_its_formulas():
+    """Every number of the two tables, and what limits."""
+    text = (ROOT / "docs" / "how-to" / "several-devices.md").read_text()
+    networks = iter([(1e13, 1e10, 1e-5), (1e11, 1e9, 5e-5)])
+    num_rows = 0
+    for line in text[text.index("## Larger models, more devices") :].splitlines():
+        if line.startswith("| parameters"):
+            F, W, L = next(networks)
+        elif line.startswith(("| 475,584", "| 10⁸")):
+            P, n, of_bytes, of_messages, product, batch, limit = (
+                line.replace("10⁸", f"{10**8}").strip("| ").split(" | ")
+            )
+            P, n, of_bytes, of_messages, product, batch = (
+                float(word.replace(",", "")) for word in (P, n, of_bytes, of_messages, product, batch)
+            )
+            exact = (n - 1) * F * (2 / W + n * L / (2 * P))
+            assert of_bytes == pytest.approx(1e3 * 8 * (n - 1) / n * P / W, rel=0.005)
+            assert of_messages == pytest.approx(1e3 * 2 * (n - 1) * L, rel=0.005)
+            assert product == pytest.approx(exact, rel=0.005)
+            assert batch == 4 * n * math.ceil(exact / 50 / (4 * n))
+            is_least = batch == 4 * n
+            expected = "four examples" if is_least else "latency" if n > 4 * P / (W * L) else "bandwidth"
+            assert limit.startswith(expected)
+            num_rows += 1
+    assert num_rows == 12

@@ -1,6 +1,7 @@
 """One training in several processes: stopped and killed as one, resumed bit for bit, refused by all."""
 
 import contextlib
+import os
 import re
 import signal
 import socket
@@ -37,6 +38,22 @@ if 'silent' in sys.argv:
 main()
 """
 
+# Each process evaluates all slices by itself, then shares them with the other one.
+EVALUATION = """
+import sys, jax, jax.numpy as jnp, numpy as np, vimco
+from vimco.samples import Examples
+from vimco.training.devices import mesh_of
+from vimco.training.evaluation import evaluate
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+key = jax.random.key(2)
+model = vimco.generative_sbn(key, (3, 2), jnp.full(6, 0.4))
+examples = Examples(jax.random.bernoulli(key, 0.4, (4 * 48 + 7, 6)).astype(jnp.uint8))
+alone, shared = (evaluate(model, examples, key, 60, mesh=mesh) for mesh in (None, mesh_of(1)))
+for one, other in zip(alone[1:4], shared[1:4], strict=True):
+    np.testing.assert_array_equal(one, other)
+print("equal:", len(set(shared.bound)))
+"""
+
 # The same by a Python program, which joins by itself.
 IN_PYTHON = """
 import sys, jax, vimco
@@ -63,10 +80,12 @@ def process(folder, *arguments, program=PROGRAM, **variables):
     return subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)
 
 
-def team(folder, *commands):
+def team(folder, *commands, variables=({}, {}, {}, {})):
     """Start a process for each command, each with its rank."""
     shared = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", len(commands)]
-    return [process(folder, *command, *shared, "--rank", rank) for rank, command in enumerate(commands)]
+    return [
+        process(folder, *command, *shared, "--rank", rank, **variables[rank]) for rank, command in enumerate(commands)
+    ]
 
 
 def srun(folder, *arguments, number=2, start=None):
@@ -162,10 +181,20 @@ def test_four_processes_of_two_devices_draw_the_samples_of_one_device(tmp_path):
     assert all("holds no run" in " ".join(errors.split()) for *_, errors in told)
 
 
+def test_an_evaluation_by_two_processes_is_bit_for_bit_that_of_one_of_them(tmp_path):
+    """Five slices of examples, the last of them filled up."""
+    address = f"127.0.0.1:{free_port()}"
+    told = endings([process(tmp_path, address, rank, program=EVALUATION) for rank in (0, 1)])
+    assert [status for status, *_ in told] == [0, 0], told
+    assert all(re.search(r"^equal: \d{2,}$", out, re.MULTILINE) for _, out, _ in told), told
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--seed", "1"], "The 2 processes differ in their configuration"),
+        (["--seed", "-1"], "seed must be from 0 to"),
+        (["--or-resume"], "The 2 processes differ in their command"),
         (["--batch-size", "10"], "A batch of 10 does not divide among 2 devices"),
         (["--devices", "2"], "The 2 processes have different numbers of devices: 1, 2."),
     ],
@@ -175,6 +204,26 @@ def test_processes_that_differ_are_refused_by_all_and_nothing_is_written(tmp_pat
     told = endings(team(tmp_path, command, [*command, *more]))
     assert [status for status, *_ in told] == [2, 2]
     assert all(message in " ".join(errors.split()) for *_, errors in told)
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_few_devices_are_refused_by_all_and_nothing_is_written(tmp_path):
+    command = ["train", *OPTIONS, "--devices", "2", "--output", tmp_path / "run"]
+    told = endings(team(tmp_path, command, command, variables=[{"JAX_NUM_CPU_DEVICES": "1"}] * 2))
+    assert [status for status, *_ in told] == [2, 2]
+    assert all("--devices 2: this process has 1, of the kind cpu" in " ".join(errors.split()) for *_, errors in told)
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_with_other_versions_are_refused_by_all_and_nothing_is_written(tmp_path):
+    metadata = tmp_path / "other" / "vimco-9.9.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vimco\nVersion: 9.9\n")
+    path = os.pathsep.join([str(metadata.parent), os.environ.get("PYTHONPATH", "")])
+    command = ["train", *OPTIONS, "--output", tmp_path / "run"]
+    told = endings(team(tmp_path, command, command, variables=[{}, {"PYTHONPATH": path}]))
+    assert [status for status, *_ in told] == [2, 2]
+    assert all("The 2 processes differ in their versions" in " ".join(errors.split()) for *_, errors in told), told
     assert not (tmp_path / "run").exists()
 
 
@@ -239,7 +288,7 @@ def test_a_signal_before_training_ends_the_process(tmp_path):
     program = """
 import os, signal, time
 from vimco.cli.layout import Layout
-with Layout(coordinator="127.0.0.1:%d", processes=1, rank=0).joined("Start again."):
+with Layout(coordinator="127.0.0.1:%d", processes=1, rank=0).joined("train", "Start again."):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(600)
 """

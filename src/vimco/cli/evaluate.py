@@ -77,7 +77,7 @@ class Evaluate:
             )
         if self.per_example is not None:
             refuse_missing_folder("--per-example", self.per_example)
-        with self.layout.joined():
+        with self.layout.joined("evaluate"):
             self._evaluate()
 
     def _evaluate(self) -> None:

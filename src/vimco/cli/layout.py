@@ -17,7 +17,7 @@ import jax
 from vimco.cli.terminal import err, labelled, out
 from vimco.errors import UsageError
 from vimco.runs.session import Interrupted, LostProcessError
-from vimco.runs.team import is_lost_process
+from vimco.runs.team import CommonError, Team, is_lost_process
 from vimco.training.devices import offer_cpu_devices
 
 PATIENCE = 60  # seconds until a coordinator that does not answer is given up
@@ -50,11 +50,11 @@ class Layout:
     """The number of this process, from 0."""
 
     @contextlib.contextmanager
-    def joined(self, again: str = "Start all processes again.") -> Iterator[None]:
+    def joined(self, command: str, again: str = "Start all processes again.") -> Iterator[None]:
         """Make the devices, and join the other processes, before anything is computed; part from them at the end.
 
-        A process that ends by itself ends at once: the others would wait for it. `again` says what to do when a process
-        was killed.
+        All processes must have the same `command`: others exchange other things. A process that ends by itself ends at
+        once: the others would wait for it. `again` says what to do when a process was killed.
         """
         offer_cpu_devices(self.devices)
         if not self._is_shared:
@@ -66,10 +66,13 @@ class Layout:
         out.quiet = err.quiet = rank > 0  # process 0 speaks for all
         with _witness(f"Error: Process {rank} was killed, or JAX ended it because another one was. {again}") as dismiss:
             try:
+                Team().require_same(command=command)
                 yield
                 jax.distributed.shutdown()
-            except Interrupted:
+            except (Interrupted, CommonError) as error:
+                # All end here. Without waiting for each other, JAX would abort those that are slower than process 0.
                 jax.distributed.shutdown()
+                err.quiet = rank > 0 and isinstance(error, Interrupted)
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 dismiss()

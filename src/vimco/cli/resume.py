@@ -34,5 +34,5 @@ class Resume:
         """Resume the run, and print its results."""
         budget = {"updates": self.updates, "epochs": self.epochs, "minutes": self.minutes}
         devices = self.layout.devices
-        with self.layout.joined(start_again(self.run)):
+        with self.layout.joined("resume", start_again(self.run)):
             train_with_display(lambda display: session.resume(self.run, display, devices=devices, **budget))

@@ -18,6 +18,7 @@ from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
 from vimco.runs.config import BUDGET, RunConfig
 from vimco.runs.recipes import RECIPES
+from vimco.runs.team import Team
 
 RecipeName = Annotated[
     str | None,
@@ -63,28 +64,26 @@ class Train:
 
     def __call__(self) -> None:
         """Train the model, and print the results."""
-        path = self.resume or self.output
-        with self.layout.joined(start_again(path or "and the directory of the run")):
-            self._train()
-
-    def _train(self) -> None:
-        config, path, devices = self.config, self.resume, self.layout.devices
         if not 0 <= self.wait < math.inf or (self.wait and not self.or_resume):
             raise UsageError(f"--wait is a number of seconds, and goes with --or-resume; got {self.wait:g}.")
+        if self.or_resume and (self.resume is not None or self.output is None):
+            raise UsageError("--or-resume needs --output, the directory of the run.")
+        command = "resume" if self.resume is not None else "train --or-resume" if self.or_resume else "train"
+        path = self.resume or self.output
+        with self.layout.joined(command, start_again(path or "and the directory of the run")):
+            train_with_display(self._trained)
+
+    def _trained(self, display: TrainingDisplay) -> Run:
+        devices = self.layout.devices
+        if self.resume is not None:
+            budget = {name: getattr(self.config, name) for name in BUDGET}
+            return session.resume(self.resume, display, devices=devices, **budget)
+        with Team().as_one():  # a mistake of one process is one of all
+            config = self.config.checked
         if self.or_resume:
-            output = self.output
-            if path is not None or output is None:
-                raise UsageError("--or-resume needs --output, the directory of the run.")
-            train_with_display(
-                lambda display: session.train_or_resume(
-                    config.checked, output, display, devices=devices, wait=self.wait
-                )
-            )
-        elif path is None:
-            train_with_display(lambda display: session.train(config.checked, self.output, display, devices=devices))
-        else:
-            budget = {name: getattr(config, name) for name in BUDGET}
-            train_with_display(lambda display: session.resume(path, display, devices=devices, **budget))
+            assert self.output is not None
+            return session.train_or_resume(config, self.output, display, devices=devices, wait=self.wait)
+        return session.train(config, self.output, display, devices=devices)
 
 
 def start_again(path: Path | str) -> str:

@@ -26,7 +26,7 @@ from vimco.runs.locks import Lock
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
 from vimco.runs.store import LARGEST_HEADER, LARGEST_TREE, filled, read_arrays, write_tree
-from vimco.runs.team import Team, is_lost_process
+from vimco.runs.team import CommonError, Team, is_lost_process
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
 from vimco.training.devices import mesh_of, on_one_device, replicated
@@ -342,9 +342,9 @@ class _Session:
         if self.state.first_bad_update:
             raise self._not_finite(int(self.state.first_bad_update), "the bound, its gradient or the parameters")
 
-    def _not_finite(self, update: int, what: str) -> UsageError:
+    def _not_finite(self, update: int, what: str) -> CommonError:
         start = f" (--init-from {self.run.path} starts it from the best weights)" if self.progress.best else ""
-        return UsageError(
+        return CommonError(  # all processes see the same numbers
             f"At update {update:,} {what} ceased to be finite, so training stopped; {self.run.path} keeps the last "
             f"good checkpoint. Try a new run{start} with a smaller --learning-rate, --clip 1, or --precision float64."
         )

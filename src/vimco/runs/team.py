@@ -21,6 +21,10 @@ def is_lost_process(error: BaseException) -> bool:
     return any(word in str(error).lower() for word in LOSSES)
 
 
+class CommonError(UsageError):
+    """A mistake of one process that all of them know of, so that they can part in good order."""
+
+
 class Team:
     """All processes of `jax.distributed`, or this one alone. The first one writes, the others only compute."""
 
@@ -28,7 +32,7 @@ class Team:
         self.rank, self.size = jax.process_index(), jax.process_count()
         numbers = [len(jax.local_devices(rank)) for rank in range(self.size)]
         if len(set(numbers)) > 1:
-            raise UsageError(
+            raise CommonError(
                 f"The {self.size} processes have different numbers of devices: {', '.join(map(str, numbers))}. Start "
                 "all of them with the same --devices, on machines of the same kind."
             )
@@ -61,13 +65,13 @@ class Team:
             message = str(error)
         for rank, text in enumerate(self._texts(message)):
             if text:
-                raise UsageError(text if rank == self.rank else f"Process {rank}: {text}")
+                raise CommonError(text if rank == self.rank else f"Process {rank}: {text}")
 
     def require_same(self, **facts: str) -> None:
         """Refuse to begin where the processes differ in one of these facts."""
         for name, fact in facts.items():
             if len(set(self._texts(hashlib.sha256(fact.encode()).hexdigest()))) > 1:
-                raise UsageError(
+                raise CommonError(
                     f"The {self.size} processes differ in their {name}: start all of them by the same "
                     "command, with the same versions and the same data."
                 )
