@@ -23,7 +23,7 @@ import distributed
 
 import vimco_worker
 from vimco import UsageError, cli
-from vimco.runs import checkpoints
+from vimco.runs import checkpoints, directory
 from vimco.studies.runner import cluster, local
 from vimco.studies.runner.cluster import DaskCluster, connected
 from vimco.studies.runner.engine import Ending
@@ -339,6 +339,24 @@ def test_a_study_whose_workers_and_whose_own_process_are_killed_ends_as_an_undis
     assert f"Dask scheduler at {machines.address}; dashboard: http://127.0.0.1:" in out
     for path in paths:
         assert_same_outcome(path, tmp_path / "reference" / "runs" / path.name)
+
+
+def test_an_evaluation_with_many_samples_is_done_in_slices_on_the_workers(machines, tmp_path):
+    """Its result is that of one command, bit for bit."""
+    text = STUDY.replace("evaluation_samples=None", "evaluation_samples=2000").replace(
+        "averaging=0.5", "averaging=None"
+    )
+    (tmp_path / "tiny.py").write_text(text)
+    options = [*OPTIONS[:-1], "10", "--only", "K2", "--workers", "2", "--cluster", machines.address]
+    status, out, errors = finished(process(tmp_path, "study", "tiny", *options))
+    assert status == 0, errors
+    (path,) = (tmp_path / "studies" / "runs").iterdir()
+    tasks = re.findall(r"^done: evaluation of .*, best weights, (part \d of \d)$", out, re.MULTILINE)
+    assert sorted(tasks) == ["part 1 of 2", "part 2 of 2"]
+    assert list(path.glob("*part*")) == []
+    in_slices = directory.load(path).evaluation(2000)
+    assert finished(process(tmp_path, "evaluate", path, "--num-samples", "2000"))[0] == 0
+    assert directory.load(path).evaluation(2000) == in_slices is not None
 
 
 def owner_at(path, update, study):

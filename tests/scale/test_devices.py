@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import equinox as eqx
 import jax
@@ -18,10 +19,11 @@ from vimco.data import load_dataset
 from vimco.estimators import ESTIMATORS
 from vimco.models import attention_model, gaussian_model
 from vimco.runs import directory
+from vimco.runs.experiment import Experiment
 from vimco.samples import Examples, Keys
 from vimco.training.devices import mesh_of, on_every_device, refuse_uneven
 from vimco.training.evaluation import evaluate
-from vimco.training.loop import Totals, Trainer, TrainingState, gradient_and_estimate
+from vimco.training.loop import Totals, Trainer, TrainingState, advance, gradient_and_estimate
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -105,6 +107,25 @@ def test_the_gradient_is_that_of_one_device(name, kind, K, numbers):
 
 def arrays_of(tree):
     return [np.zeros(0), *jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+@pytest.mark.parametrize(("name", "exchanges"), [("vimco", 1), ("rws-both", 1), ("nvil", 2)])
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_an_update_has_one_exchange_on_every_platform(name, exchanges, platform):
+    """NVIL has one more, of the residuals that its normaliser sees. Lowering needs no device of the platform."""
+    config = RunConfig(data="synthetic", layers=(3, 2), num_samples=2, averaging=0.9, estimator=name)
+    experiment = Experiment(config, load_dataset("synthetic"))
+    examples = experiment.examples("train")
+    order, number = experiment.trainer.epoch_order(examples, 0), jnp.asarray(3, jnp.int32)
+    trainer = dataclasses.replace(experiment, mesh=mesh_of(2)).trainer
+    state = eqx.filter_eval_shape(experiment.initial_state)
+    arguments = ((trainer, examples, order, number), state)
+    shapes, rest = eqx.partition(arguments, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
+    jitted = jax.jit(lambda arrays: eqx.filter(advance(*eqx.combine(arrays, rest)), eqx.is_array))
+    text = jitted.trace(shapes).lower(lowering_platforms=(platform,)).as_text()
+    assert len(re.findall(r"stablehlo\.(?:all_|collective_|reduce_scatter)\w*", text)) == exchanges
+    assert text.count("stablehlo.all_reduce") == exchanges
+    assert "custom_call" not in re.sub(r"custom_call @(?:Sharding|SPMD)\w*", "", text)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
