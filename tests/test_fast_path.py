@@ -358,12 +358,34 @@ def test_updates_and_evaluations_are_lowered_for_accelerators(training, platform
             (None, state.model, fixed[1], jnp.arange(4), [jax.random.key(1)], 60, True),
         ),
     ):
-        arrays, rest = eqx.partition(arguments, eqx.is_array)
-        jitted = jax.jit(lambda arrays, f=function, rest=rest: eqx.filter(f(*eqx.combine(arrays, rest)), eqx.is_array))
-        text = jitted.trace(arrays).lower(lowering_platforms=(platform,)).as_text()
-        assert "stablehlo.while" in text  # the whole loop
-        calls = set(re.findall(r"custom_call @(\w+)", text))
-        assert not calls, f"{platform} would need {calls}"
+        assert_lowered(function, arguments, platform)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"task": "gaussian", "layers": (3,), "estimator": "dreg"},
+        {"task": "structured", "layers": (3,), "proposal": "prior", "estimator": "tang"},
+        {"task": "attention", "data": "translated-mnist", "task_options": ("glimpses=2", "units=3")},
+    ],
+)
+def test_updates_of_the_other_tasks_are_lowered_for_accelerators(options, platform):
+    config = vimco.RunConfig(**{"data": "synthetic", "num_samples": 2, **options})
+    experiment = Experiment(config, load_dataset(config.data))
+    examples, number = experiment.examples("train"), jnp.asarray(3, jnp.int32)
+    fixed = (experiment.trainer, examples, experiment.trainer.epoch_order(examples, 0), number)
+    assert_lowered(loop.advance, (fixed, eqx.filter_eval_shape(experiment.initial_state)), platform)
+
+
+def assert_lowered(function, arguments, platform):
+    """Assert that a platform has all that the function needs, and that all of its loop is lowered."""
+    shapes, rest = eqx.partition(arguments, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
+    jitted = jax.jit(lambda shapes: eqx.filter(function(*eqx.combine(shapes, rest)), eqx.is_array))
+    text = jitted.trace(shapes).lower(lowering_platforms=(platform,)).as_text()
+    assert "stablehlo.while" in text
+    calls = set(re.findall(r"custom_call @(\w+)", text))
+    assert not calls, f"{platform} would need {calls}"
 
 
 def test_the_loop_needs_no_compiler_options(training, monkeypatch):
