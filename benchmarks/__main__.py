@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.devices import device_records
 from benchmarks.limits import numpy_products, products, with_gradients_of_samples, xla_products
+from benchmarks.page import page_records
 from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
 from benchmarks.subjects import evaluations, examples, is_possible, model, updates
@@ -45,7 +46,7 @@ ESTIMATED = (
 OF_THE_PRIOR = ("vimco", "nvil", "straight-through", "tang", "bbvi", "muprop", "local-expectations")
 # The largest ratios of those that need more of a model; that of `straight-through` includes its third product.
 OTHER_LIMITS = {"bbvi": 1.5, "straight-through": 1.5, "tang": 1.5}
-Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start", "devices"]
+Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start", "devices", "page"]
 
 
 @dataclass(frozen=True)
@@ -268,6 +269,10 @@ def main(options: Options) -> None:
         columns = ("K", "batch", "layout", "cpu_ms", "ceiling", "ms", "exchange_cpu_ms", "exchange_ms")
         title = "Several devices: CPU time of a process, how much faster it could be at best, and the exchange's share"
         show(title, (*columns, "exchange_share", "limit"), new)
+    if "page" in options.only:
+        columns = ("layers", "pictures", "slowdown", "movements", "median_ms", "worst_ms", "limit")
+        title = "The digit page in Chromium: from a movement of the pen to twelve pictures"
+        show(title if (new := page_records()) else "The digit page needs Chromium, which is not here", columns, new)
     options.output.write_text(json.dumps(records, indent=2) + "\n")
     console.print(f"Records: {options.output}")
 

@@ -1,5 +1,6 @@
 """A real headless browser, controlled over a pipe by its debugging protocol, without a driver program or library."""
 
+import base64
 import contextlib
 import itertools
 import json
@@ -51,6 +52,15 @@ class Page:
         """Ask pages for their light or dark colours."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def screenshot(self, width: int, height: int) -> bytes:
+        """Return a picture of the window from its upper left corner, as PNG."""
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", clip=clip)["data"])
+
+    def slow_down(self, factor: float) -> None:
+        """Let scripts run so many times slower, as on a phone."""
+        self._call("Emulation.setCPUThrottlingRate", rate=factor)
 
     def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
         """Scroll to an element, and return the point at these shares of its width and height."""

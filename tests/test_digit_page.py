@@ -217,9 +217,29 @@ def test_again_draws_others_and_a_choice_shows_one(shown):
 def test_the_pointer_reads_a_pixel(shown):
     page = shown("structured")
     pictures(page)
-    assert " of 48 pixels are open" in page.value("document.getElementById('readout').textContent")
+    assert " of 48 pixels are uncertain" in page.value("document.getElementById('readout').textContent")
     page._mouse("mouseMoved", *page.place("#mean", 0.99, 0.99), buttons=0)
     assert f"row {HEIGHT}, column {WIDTH}: ink in " in page.value("document.getElementById('readout').textContent")
+    page._mouse("mouseMoved", *page.place("h1"), buttons=0)
+    assert "uncertain" in page.value("document.getElementById('readout').textContent")
+    page.swipe([page.place("#doubt", 0.01, 0.99)])  # a finger has no place to point from: what it tapped stays
+    assert f"row {HEIGHT}, column 1: ink in " in page.value("document.getElementById('readout').textContent")
+
+
+@needs_browser
+def test_the_script_in_the_documentation_works_as_printed(shown):
+    text = (Path(__file__).parents[1] / "docs" / "how-to" / "digit-page.md").read_text()
+    (script,) = re.findall(r"```js\n(.*?)```", text, re.DOTALL)
+    first, second, third = (line.split(";")[0] for line in script.splitlines())
+    page = shown("structured")
+    page.value("document.querySelectorAll('#modes input')[1].click()")
+    of_page, of_model = page.value(
+        f"(async () => {{ const image = {IMAGE.tolist()}; {first}; const draws = [{second}, {third}];"
+        " return draws.map(d => [d.latents.map(h => [...h]), d.logJoint, d.logProposal]); })()"
+    )
+    assert of_page == of_model
+    assert len(of_page[0]) == 2
+    assert max(map(max, of_page[0])) == 1
 
 
 @needs_browser

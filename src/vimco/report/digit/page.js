@@ -98,7 +98,7 @@ let waiting = [];
 
 /** Draw again after a change, with the same random numbers unless the key has changed. */
 function restart() {
-  work = { given: model.given(state.image), draws: [], dreams: [], average: work?.average };
+  work = { given: model.given(state.image), draws: [], dreams: [], plotted: 0, average: work?.average };
   if (state.mode.isDream) {
     state.picked ??= 0;
     for (let number = 0; number < SHOWN; number++) work.dreams.push(dream(number));
@@ -200,8 +200,11 @@ function show() {
   if (state.mode.isScored) {
     const logWeights = work.draws.map((draw) => draw.logWeight);
     const weights = normalizedWeights(logWeights.slice(0, FIRST));
-    showBounds(logWeights);
-    showBars(weights);
+    if (work.draws.length === MANY || work.draws.length >= 2 * work.plotted) {
+      work.plotted = work.draws.length; // at first, at each doubling, and at the end: hundreds of dots are slow
+      showBounds(logWeights);
+      showBars(weights);
+    }
     order.sort((a, b) => weights[b] - weights[a]);
     tiles.forEach(({ caption }, t) => (caption.textContent = percent(weights[order[t]])));
     paint($("pad"), state.image, byHand);
@@ -233,8 +236,8 @@ function showReadout(i) {
   if (!average) return;
   if (i === null) {
     const unsure = average.filter((p) => p > 0.1 && p < 0.9).length;
-    const text = ` of ${average.length} pixels are open: ink with a probability between 10 and 90 %.`;
-    $("readout").replaceChildren(strong(String(unsure)), text, " Point at a pixel to read it.");
+    const text = ` of ${average.length} pixels are uncertain: ink with a probability between 10 and 90 %.`;
+    $("readout").replaceChildren(strong(String(unsure)), text, " Point at a pixel or tap it to read its value.");
   } else {
     const p = i < model.middle ? state.image[i] : average[i - model.middle];
     const where = `row ${Math.floor(i / width) + 1}, column ${(i % width) + 1}`;
@@ -632,11 +635,13 @@ function begin() {
     restart();
   });
   for (const id of ["mean", "doubt"]) {
-    $(id).addEventListener("pointermove", (event) => {
+    const read = (event) => {
       const [row, column] = [(event.offsetY / $(id).clientHeight) * height, (event.offsetX / $(id).clientWidth) * width];
       if (row >= 0 && row < height && column >= 0 && column < width) showReadout(Math.floor(row) * width + Math.floor(column));
-    });
-    $(id).addEventListener("pointerleave", () => showReadout(null));
+    };
+    $(id).addEventListener("pointermove", read);
+    $(id).addEventListener("pointerdown", read);
+    $(id).addEventListener("pointerleave", (event) => event.pointerType === "mouse" && showReadout(null)); // a tap stays
   }
   const recolour = () => {
     readColours();
@@ -644,7 +649,11 @@ function begin() {
     if (work?.draws.length) show();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  new ResizeObserver(() => work?.draws.length && show()).observe(document.body);
+  new ResizeObserver(() => {
+    if (!work?.draws.length) return;
+    work.plotted = 0;
+    show();
+  }).observe(document.body);
   recolour();
   enter(MODES[0]);
 }
