@@ -16,7 +16,7 @@ run: $(VENV)/.installed
 	@echo
 	@echo "Open $(RUN)/page.html in a browser: the model inside it dreams, and explains the digit that you draw."
 	@echo "Look at $(RUN)/curves.png, $(RUN)/samples.png and $(RUN)/summary.json. Then try:"
-	@echo "  $(BIN)/vimco train --resume $(RUN) --minutes 10          resume this run"
+	@echo "  $(BIN)/vimco resume $(RUN) --minutes 10                  resume this run"
 	@echo "  $(BIN)/vimco evaluate $(RUN)                             with 1000 samples, as in the paper"
 	@echo "  $(BIN)/vimco train --task structured --num-samples 20    predict bottom halves from top halves"
 	@echo "  $(BIN)/vimco --help"

@@ -730,12 +730,14 @@ def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):
 def test_weights_that_are_not_there(tmp_path, halfway):
     run = vimco.load(halfway)
     (halfway / "best.safetensors").unlink()
-    with pytest.raises(UsageError, match="holds no best model yet"):
+    with pytest.raises(UsageError, match="holds no best model, but the best-average one: choose it by --weights"):
         run.model()
     plain = dataclasses.replace(run, config=dataclasses.replace(run.config, averaging=None))
     (halfway / "best_average.safetensors").unlink()
     with pytest.raises(UsageError, match="train with --averaging"):
         plain.model("best-average")
+    with pytest.raises(UsageError, match="holds no best model yet"):
+        run.model()
     (halfway / checkpoints.CHECKPOINT).write_bytes(b"")
     with pytest.warns(UserWarning, match="Resuming from the checkpoint before it"):
         run.model("latest")

@@ -5,6 +5,7 @@ import gc
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,9 +21,12 @@ from test_studies import Note
 pytest.importorskip("distributed")
 
 import distributed
+import tyro
+import yaml
 
 import vimco_worker
 from vimco import UsageError, cli
+from vimco.cli.program import SYNTAX, Command
 from vimco.runs import checkpoints, directory
 from vimco.studies.runner import cluster, local
 from vimco.studies.runner.cluster import DaskCluster, connected
@@ -31,6 +35,7 @@ from vimco.studies.runner.execution import Watch, execute
 
 pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.xdist_group("cluster")]
 
+SEVERAL_DEVICES = (Path(__file__).parents[2] / "docs" / "how-to" / "several-devices.md").read_text()
 # Write a file; or fail; or be killed, always or the first time; or wait for the request to save, always or at first.
 SMALL_PROGRAM = """
 import os, pathlib, signal, sys, time
@@ -401,10 +406,8 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
     monkeypatch.setattr(local, "PROGRAM", ("-c", SMALL_PROGRAM))
     monkeypatch.chdir(tmp_path)
     options = tmp_path / "options.yaml"
-    options.write_text(
-        "cores: 1\nmemory: 1 GB\nwalltime: '01:00:00'\nworker_extra_args: [--no-dashboard]\nscheduler_options:\n"
-        f"  dashboard_address: ':{free_port()}'\n  host: 127.0.0.1\n"
-    )
+    (documented,) = re.findall(r"```yaml\n(# cluster.yaml.*?)```", SEVERAL_DEVICES, re.DOTALL)
+    options.write_text(f"{documented}scheduler_options:\n  dashboard_address: ':{free_port()}'\n  host: 127.0.0.1\n")
     with connected("slurm", options, tmp_path, number=None, most=1, threads=None) as engine:
         assert engine.number == 1
         outcome = execute([Note(tmp_path / "a")], engine, Watch())
@@ -412,6 +415,26 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
     assert (tmp_path / "a").exists()
     assert len((tmp_path / "submitted").read_text().split()) == 1
     assert (tmp_path / "cancelled").read_text() == (tmp_path / "submitted").read_text()
+
+
+def test_the_manifest_in_the_documentation_starts_every_process_of_one_training():
+    """Kubernetes itself is not here: the names that connect its parts, and the command of its containers."""
+    (manifest,) = re.findall(r"```yaml\n(apiVersion.*?)```", SEVERAL_DEVICES, re.DOTALL)
+    service, job = yaml.safe_load_all(manifest)
+    assert (service["kind"], job["kind"], job["spec"]["completionMode"]) == ("Service", "Job", "Indexed")
+    name, pod = service["metadata"]["name"], job["spec"]["template"]["spec"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert pod["subdomain"] == name
+    (container,) = pod["containers"]
+    assert container["command"] == ["sh", "-c"]
+    words = shlex.split(*container["args"])
+    assert words[:2] == ["exec", "vimco"]
+    assert words[-1] == "$JOB_COMPLETION_INDEX"  # which Kubernetes gives to each pod of an indexed job
+    command = tyro.cli(Command, prog="vimco", args=[*words[2:-1], "3"], config=SYNTAX)
+    assert command.layout.coordinator == f"{job['metadata']['name']}-0.{name}:1234"
+    assert command.layout.processes == job["spec"]["completions"] == job["spec"]["parallelism"]
+    assert str(command.output).startswith(container["volumeMounts"][0]["mountPath"])
+    assert [v["name"] for v in pod["volumes"]] == [m["name"] for m in container["volumeMounts"]]
 
 
 # A worker that closes.

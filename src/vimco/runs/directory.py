@@ -205,18 +205,22 @@ class Run:
             else:
                 path = self.path / BEST[weights]
                 if not path.exists():
-                    raise UsageError(
-                        f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose "
-                        "others."
-                        if weights == "best-average" and self.config.averaging is None
-                        else f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
-                    )
+                    raise UsageError(self._why_missing(weights))
                 arrays, facts = read_arrays(path)
             mean = np.zeros(self.image_shape[0] * self.image_shape[1])
             template = eqx.filter_eval_shape(lambda: untrained_model(self.config, mean, self.image_shape))
             model = filled(template, arrays, path)
             refuse_another_run(facts, self.config, self.data["checksum"], path)
             return model, update_in(facts, path)
+
+    def _why_missing(self, weights: Weights) -> str:
+        """Return the sentence for parameters that are not in the directory."""
+        if weights == "best-average" and self.config.averaging is None:
+            return f"{self.path} holds no averaged parameters: train with --averaging 0.999, say, or choose others."
+        for other, file in BEST.items():
+            if (self.path / file).exists():
+                return f"{self.path} holds no {weights} model, but the {other} one: choose it by --weights."
+        return f"{self.path} holds no {weights} model yet: the first one is kept at the first validation."
 
     def update_of(self, weights: Weights) -> int:
         """Return the update after which these parameters were kept."""
