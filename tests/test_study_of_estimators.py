@@ -29,8 +29,15 @@ def recorded(folder, title, **options):
 
 
 def test_tables_compare_after_equal_updates_and_equal_time(tmp_path):
-    """OVIS is slower here by a factor of 1.6: when VIMCO is done, it has done 625 of 1000 updates."""
-    recorded(tmp_path, "VIMCO", bound=-100.0)
+    """OVIS is slower here by a factor of 1.6: when VIMCO is done, it has done 625 of 1000 updates.
+
+    VIMCO's run was stopped once, so that it compiled twice. That does not count.
+    """
+    stopped = recorded(tmp_path, "VIMCO", bound=-100.0) / "metrics.jsonl"
+    lines = [json.loads(line) for line in stopped.read_text().splitlines()]
+    for line in lines:
+        line["processor_seconds"] += 50 if line["update"] <= 500 else 90
+    stopped.write_text("".join(json.dumps(line) + "\n" for line in lines))
     slow = recorded(tmp_path, "OVIS, S = 5", bound=-99.0) / "metrics.jsonl"
     lines = [json.loads(line) for line in slow.read_text().splitlines()]
     slow.write_text(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from vimco.estimators import ESTIMATORS
@@ -103,10 +105,17 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
 def training_seconds(run: Run) -> list[float]:
     """Return the processor's time of training up to each line of metrics; nothing for a run of an earlier version.
 
-    Those have the clock's alone, which other work on the machine lengthens.
+    Those have the clock's alone, which other work on the machine lengthens. Every update counts with the median time
+    of one: the first call of a session also compiles, and a run that was stopped has compiled several times.
     """
     lines = run.metrics()
-    return [line["processor_seconds"] for line in lines] if all("processor_seconds" in line for line in lines) else []
+    if not all("processor_seconds" in line for line in lines):
+        return []
+    paces = [
+        (later["processor_seconds"] - line["processor_seconds"]) / (later["update"] - line["update"])
+        for line, later in pairwise(lines)
+    ]
+    return [line["update"] * median(paces) for line in lines] if paces else []
 
 
 def time_in_words(seconds: float) -> str:

@@ -28,8 +28,8 @@ EXPLANATION = (
     "Images of 60 x 60 pixels, of which a glimpse shows 12 x 12 at three scales; six glimpses at places of a grid of "
     "7 x 7, a core of 128 units. RAM learns from one path at a time, and its policy from the right answers alone; the "
     "others from five paths. WS-RAM and the last row draw them from a network that sees the label; error and log-loss "
-    "are always those of the mean over 20 paths of the policy, which does not. Times are processor times of the "
-    "runs' own metrics, without validations."
+    "are always those of the mean over 20 paths of the policy, which does not. Times are processor times from "
+    "the runs' own metrics: the median of an update, which leaves compiling out, and no validations."
 )
 REMARK = (
     "Mnih et al. report an error of 5.23 % on cluttered images of 60 x 60 pixels with eight glimpses. Their digits are "

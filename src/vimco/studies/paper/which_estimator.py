@@ -45,14 +45,15 @@ EXPLANATION = (
     "The bound on the validation set, with the training K. Compared are the runs of the length that most methods were "
     "run for, and of these the best rate. The bound is given after the largest number of "
     "updates at which all runs of a table were validated, and after the time that the shortest of them took, on the "
-    "straight line between two validations. Times are processor times of the runs' own metrics, without validations; "
-    "where a run of an earlier version has none, they are left out. "
+    "straight line between two validations. Times are processor times from the runs' own metrics: the median of an "
+    "update, which leaves compiling out, and no validations. Where a run of an earlier version has none, they are left "
+    "out. "
     "RLOO and TVO ascend another objective, and RWS another one for its proposal."
 )
 OF_NOISE = (
     "Noise: all estimators at the same parameters, which VIMCO has learned, on the same batch and with the same draws. "
     "The ratio is the norm of the mean gradient, divided by the square root of its variance; below it is the variance "
-    "as a multiple of VIMCO's (`vimco noise`). At 1 one update has as much signal as noise; below about a tenth the "
+    "as a multiple of VIMCO's (vimco noise). At 1 one update has as much signal as noise; below about a tenth the "
     "ratio itself is uncertain."
 )
 MISSING = Entry("–", is_missing=True)
