@@ -57,7 +57,7 @@ def test_tables_compare_after_equal_updates_and_equal_time(tmp_path):
     share = (625 - before) / (after - before)
     expected = (1 - share) * validated[before] + share * validated[after]
     assert rows["OVIS, S = 5"] == ["−99.00", f"−{-expected:.2f}", "160.00"]
-    assert "OVIS, S = 5 -99.00 at update 1,000" in picture.alternative
+    assert "VIMCO 0.00 at update 1,000, OVIS, S = 5 1.00 at update 1,000" in picture.alternative
 
 
 def test_runs_of_other_lengths_are_compared_at_the_last_common_validation(tmp_path):

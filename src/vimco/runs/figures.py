@@ -1,6 +1,7 @@
 """All figures, in one style. They are returned as the bytes of a file; nothing here writes."""
 
 import io
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -25,6 +26,8 @@ STYLE: Any = {
 
 # Okabe & Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+MOST_COLUMNS = 3  # of panels
 
 COLOUR_OF_K = {1: COLOURS[6], 2: COLOURS[0], 5: COLOURS[1], 10: COLOURS[2], 20: COLOURS[2], 50: COLOURS[3]}
 
@@ -74,14 +77,18 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 
 def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarithmic: bool = False) -> Figure:
-    """Return panels side by side, by their titles, each with curves against updates and a legend below.
+    """Return panels by their titles, three in a row, each with curves against updates and a legend below.
 
     Bounds share an axis that leaves the steep first steps out of view.
     """
+    columns = min(len(contents), MOST_COLUMNS)
+    rows = math.ceil(len(contents) / MOST_COLUMNS)
     with _style():
-        figure = Figure(figsize=(4.9 * max(len(contents), 1.2), 4.3), layout="constrained")
-        row = figure.subplots(1, len(contents), squeeze=False, sharey=not is_logarithmic)[0]
-        for axes, (title, curves) in zip(row, contents.items(), strict=True):
+        figure = Figure(figsize=(4.9 * max(columns, 1.2), 4.3 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=not is_logarithmic)
+        for axes in grid.flat[len(contents) :]:
+            axes.set_axis_off()
+        for axes, (title, curves) in zip(grid.flat, contents.items(), strict=False):
             axes.set_title(title)
             _count_updates(axes)
             for curve in curves:
@@ -102,10 +109,11 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
                 axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axes.yaxis.set_major_formatter("{x:g}")
                 axes.yaxis.set_minor_formatter(NullFormatter())
-        row[0].set_ylabel(quantity)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(quantity)
         everything = [curve for curves in contents.values() for curve in curves]
         if everything and not is_logarithmic:
-            row[0].set_ylim(*_range_of_bounds(everything))
+            grid[0, 0].set_ylim(*_range_of_bounds(everything))
         return figure
 
 

@@ -57,7 +57,10 @@ OF_NOISE = (
     "ratio itself is uncertain."
 )
 MISSING = Entry("–", is_missing=True)
-CAPTION = "The bound on the validation set with the training K, against updates, in the runs chosen by it."
+CAPTION = (
+    "How far the bound on the validation set, with the training K, is ahead of VIMCO's after equally many updates, in "
+    "the runs chosen by it."
+)
 
 
 def cells_of(model: str) -> dict[str, Cell]:
@@ -81,15 +84,17 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     blocks: list[Block] = []
     for model in MODELS:
         best = _compared(found, cells_of(model))
+        reference = dict(best["VIMCO"].curve("validation_bound")) if "VIMCO" in best else {}
         panels[model] = [
-            Curve(title, "", points, COLOURS[i % len(COLOURS)], ("-", "--")[i // len(COLOURS)])
+            Curve(title, str(i // 3), points, COLOURS[i % len(COLOURS)], ("-", "--")[i // len(COLOURS)])
             for i, title in enumerate(METHODS)
-            if title in best and (points := best[title].curve("validation_bound"))
+            if title in best
+            and (points := [(u, v - reference[u]) for u, v in best[title].curve("validation_bound") if u in reference])
         ]
         if len(best) > 1:
             blocks.append(_table(model, best))
         blocks += _noise(model, found)
-    return [*blocks, Text(EXPLANATION), Text(OF_NOISE), plot(study.name, panels, "validation bound (nats)", CAPTION)]
+    return [*blocks, Text(EXPLANATION), Text(OF_NOISE), plot(study.name, panels, "nats ahead of VIMCO", CAPTION)]
 
 
 def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
