@@ -9,16 +9,14 @@ import sys
 from pathlib import Path
 
 from vimco.errors import UsageError
+from vimco.files import in_home
 
 _loaded: dict[str, str] = {}  # name as given -> module
 
 
 def load_plugin(name: str) -> None:
     """Import a plugin: a Python file, or an importable module."""
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError as error:  # there is no such user
-        raise UsageError(f"--plugin {name} cannot be found: {str(error).rstrip('.')}.") from None
+    path = in_home(name)
     is_file = path.suffix == ".py" or path.is_file()
     named = str(path.resolve()) if is_file else name
     if named in _loaded:

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from vimco.errors import UsageError
 from vimco.estimators.baselines import BaselineNetwork, RunningMoments
-from vimco.samples import Batch, Estimate, ImportanceSamples, Layers
+from vimco.estimators.estimator import Estimator
+from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Layers, Need
 
 
 def layers_of(samples: ImportanceSamples) -> Layers:
@@ -100,3 +101,18 @@ class LayerBaselines(eqx.Module):
             return grown
         weight = jnp.repeat(self.network.output_weight[:, None], n, axis=1)
         return eqx.tree_at(lambda b: b.network.output_weight, grown, weight)
+
+
+class WithLayerBaselines(Estimator):
+    """An estimator that needs the layers one by one and has `baselines` for them."""
+
+    baselines: eqx.AbstractVar[LayerBaselines]
+
+    def updated(self, estimate: Estimate) -> "WithLayerBaselines":
+        """Return the estimator with its baselines updated by this estimate."""
+        return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The layers one by one."""
+        return (BinaryLayers(),)

@@ -4,13 +4,20 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-from vimco.estimators.estimator import Estimator, weight_term
-from vimco.estimators.layered import LayerBaselines, layered_estimate, layers_of, local_log_weights, scores_of_layers
-from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.estimators.estimator import weight_term
+from vimco.estimators.layered import (
+    LayerBaselines,
+    WithLayerBaselines,
+    layered_estimate,
+    layers_of,
+    local_log_weights,
+    scores_of_layers,
+)
+from vimco.samples import Batch, Estimate, ImportanceSamples
 from vimco.signals import vimco_signal
 
 
-class LayerwiseVIMCO(Estimator):
+class LayerwiseVIMCO(WithLayerBaselines):
     """Eq. 9 for each layer i, with log f̂_i = the terms of log f from earlier layers + c_i + b_i(x). Any K ≥ 1.
 
     The signal is that of the whole bound: only the baseline differs from layer to layer. It may depend on the other
@@ -29,12 +36,3 @@ class LayerwiseVIMCO(Estimator):
         signals = jnp.stack([vimco_signal(log_weights, log_weights - error) for error in stop_gradient(errors)])
         surrogate = scores_of_layers(signals, layers) + weight_term(log_weights, samples)
         return layered_estimate(surrogate + self.baselines.network_objective(errors), samples, signals, residual)
-
-    def updated(self, estimate: Estimate) -> "LayerwiseVIMCO":
-        """Return the estimator with its baselines updated by this estimate."""
-        return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)

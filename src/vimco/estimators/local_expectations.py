@@ -23,7 +23,8 @@ class LocalExpectations(Estimator):
 
     Exactly unbiased. `objective` chooses F: log 1/K Σ f with one sample changed, summed over the K samples (bound),
     or the part of log f that the layer can change, averaged over them (elbo). For K ≥ 2 a baseline from the other
-    samples is subtracted: that of Eq. 9, or the mean of the others. It multiplies a sum of mean zero.
+    samples is subtracted: that of Eq. 9, or the mean of the others. It multiplies a sum of mean zero. At K = 1 there is
+    none, as published: units with children then keep the noise of (Q(v | h_-d) − Q(v | parents)) log f.
 
     A unit costs a few multiplications for each unit of its child layers; memory does not grow with pairs of units.
     """

@@ -3,22 +3,21 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import Estimator
 from vimco.estimators.layered import (
     LayerBaselines,
+    WithLayerBaselines,
     layered_estimate,
     layers_of,
     local_log_weights,
     model_term,
     scores_of_layers,
 )
-from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.samples import Batch, Estimate, ImportanceSamples
 
 
-class LocalNVIL(Estimator):
+class LocalNVIL(WithLayerBaselines):
     """NVIL whose layers each follow the part of log f that they can change, with baselines of their own. K = 1.
 
     Layer i, in order of sampling, has the signal f_i − c_i − b_i(x), divided by max(1, √v_i): terms of log f that
@@ -47,12 +46,3 @@ class LocalNVIL(Estimator):
             scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.network_objective(signals)
         )
         return layered_estimate(surrogate, samples, signals, residual)
-
-    def updated(self, estimate: Estimate) -> "LocalNVIL":
-        """Return the estimator with its baselines updated by this estimate."""
-        return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)

@@ -10,22 +10,23 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.estimators.baselines import RunningMoments, optional_network
-from vimco.estimators.estimator import ESTIMATORS, Estimator, weight_term
+from vimco.estimators.estimator import ESTIMATORS, weight_term
 from vimco.estimators.layered import (
     LayerBaselines,
+    WithLayerBaselines,
     layered_estimate,
     layers_of,
     local_log_weights,
     model_term,
     scores_of_layers,
 )
-from vimco.samples import Batch, BinaryChain, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.samples import Batch, BinaryChain, Estimate, ImportanceSamples
 from vimco.signals import multi_sample_bound, normalized_weights, vimco_signal
 
 Objective = Literal["bound", "elbo"]
 
 
-class MuProp(Estimator):
+class MuProp(WithLayerBaselines):
     """The score of layer i times the residual of a linear function of the layer, plus that function's gradient.
 
     h̄ is the chain of means from x, f̄ = log f(h̄), and g_i the total derivative of f̄ along the chain for layer i:
@@ -87,15 +88,6 @@ class MuProp(Estimator):
         surrogate = surrogate + (weight_term(log_weights, samples) if weight == 1.0 else model_term(samples))
         return layered_estimate(surrogate + self.baselines.network_objective(centred), samples, centred, residual)
 
-    def updated(self, estimate: Estimate) -> "MuProp":
-        """Return the estimator with its baselines updated by this estimate."""
-        return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)
-
 
 @ESTIMATORS.register("muprop", "MuProp")
 def _muprop(
@@ -110,7 +102,8 @@ def _muprop(
 ) -> MuProp:
     """A first-order expansion about the units' means as control variate (Gu et al., 2016)."""
     network = optional_network(key, mean, baseline_width)
-    return MuProp(objective, local_signals, LayerBaselines(network, RunningMoments(decay), variance_normalisation))
+    baselines = LayerBaselines(network, RunningMoments(decay), variance_normalisation)
+    return MuProp(objective=objective, local_signals=local_signals, baselines=baselines)
 
 
 def expansion(
