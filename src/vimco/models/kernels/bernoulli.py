@@ -1,6 +1,7 @@
 """Binary units: their samples and their log-probability, each in one vectorised pass."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ EXP2_COEFFICIENTS = Chebyshev.interpolate(np.exp2, 5, domain=[-0.5, 0.5]).conver
 MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest float32, 2¹²⁸
 
 
+@partial(jax.jit, inline=True)  # traced once for each shape
 def sample_bernoulli(
     key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"], part: Part | None = None
 ) -> Float[Array, "K B n"]:
@@ -92,6 +94,11 @@ def log_bernoulli_of_layers(
 
     In float32 the absolute error is up to 2⁻²⁴ for each unit, since factors 1 + e are multiplied.
     """
+    return _sum_over_layers(values, logits)
+
+
+@partial(jax.jit, inline=True)  # traced once for each shape
+def _sum_over_layers(values: tuple[Array, ...], logits: tuple[Array, ...]) -> Array:
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
     linear: dict[int, list[Array]] = {}  # by the width of slices
     factors: dict[int, list[Array]] = {}
