@@ -12,8 +12,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from vimco.runs.curve import COLOUR_OF_K
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOUR_OF_K, figure_bytes
+from vimco.runs.figures import figure_bytes
 from vimco.studies.paper.protocol import generative
 from vimco.studies.results import collected, on_protocol
 

@@ -11,7 +11,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     folder = tempfile.mkdtemp(prefix="vimco-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import jax
@@ -31,8 +31,8 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-# Compile with less optimization, here and in the programs under test.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# Compile without optimization, here and in the programs under test.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1")
 
 # A shell lets background processes ignore SIGINT; the tests and the programs under test need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -108,13 +108,14 @@ def assert_same_outcome(path, reference):
 
 
 def environment(folder):
-    """Return the environment of the program, without the user's data and caches, with a shared compilation cache."""
+    """Return the environment of the program, without the user's data and caches, with the tests' compilation cache."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIMCO_", "JAX_"))}
     return {
         **kept,
         "VIMCO_CACHE": str(folder / "cache"),
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "MPLCONFIGDIR": str(folder / "matplotlib"),
     }
 

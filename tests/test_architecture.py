@@ -113,6 +113,8 @@ assert not xla_bridge.backends_are_initialized(), "importing vimco made arrays o
 unwanted = {"matplotlib", "torch", "pyro", "numpyro", "tyro", "tensorboardX"} & set(sys.modules)
 assert not unwanted, f"importing vimco imports {sorted(unwanted)}"
 assert set(vimco.__all__) <= set(dir(vimco))
+import vimco.cli
+assert "matplotlib" not in sys.modules, "the program imports matplotlib before it draws"
 """
 
 

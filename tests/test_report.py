@@ -20,7 +20,8 @@ from vimco.report import write_report
 from vimco.report.assembly import report
 from vimco.report.markdown import markdown
 from vimco.runs.config import RunConfig
-from vimco.runs.figures import Curve, panels
+from vimco.runs.curve import Curve
+from vimco.runs.figures import panels
 from vimco.studies import STUDIES, Cell
 from vimco.studies.curves import signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count

@@ -13,8 +13,8 @@ from vimco.errors import UsageError
 from vimco.files import read_file, write_file
 from vimco.report.markdown import markdown
 from vimco.report.page import html
+from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOURS, Curve
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import PAPER, variations
 from vimco.studies.curves import plot, validation_points

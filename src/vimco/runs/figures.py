@@ -5,11 +5,13 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
+
+from vimco.runs.curve import COLOURS, Curve
 
 STYLE: Any = {
     "font.size": 9,
@@ -24,22 +26,7 @@ STYLE: Any = {
     "svg.hashsalt": "vimco",  # identifiers inside the file would otherwise be random
 }
 
-# Okabe & Ito's palette, which colour-blind readers can distinguish.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
 MOST_COLUMNS = 3  # of panels
-
-COLOUR_OF_K = {1: COLOURS[6], 2: COLOURS[0], 5: COLOURS[1], 10: COLOURS[2], 20: COLOURS[2], 50: COLOURS[3]}
-
-
-class Curve(NamedTuple):
-    """One line of a panel. The legend shows the lines of a group together, and lines with the same label once."""
-
-    label: str
-    group: str
-    points: Sequence[tuple[int, float]]  # update, value
-    colour: str
-    line: str = "-"
 
 
 def figure_bytes(figure: Figure, kind: str = "png") -> bytes:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from vimco.estimators import ESTIMATORS
+from vimco.runs.curve import COLOUR_OF_K, COLOURS, Curve
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOUR_OF_K, COLOURS, Curve, figure_bytes, panels
 from vimco.studies.cells import Cell
 from vimco.studies.document import Picture, Plot
 from vimco.studies.results import chosen
@@ -54,6 +54,8 @@ def plot(
     name: str, contents: Mapping[str, Sequence[Curve]], quantity: str, caption: str, *, is_logarithmic: bool = False
 ) -> Picture:
     """Return the panels as vector graphics; the alternative text gives the end of each curve."""
+    from vimco.runs.figures import figure_bytes, panels  # matplotlib is slow to import and rarely needed
+
     ends = [
         f"{title}: "
         + (", ".join(f"{c.label} {c.points[-1][1]:.2f} at update {c.points[-1][0]:,}" for c in curves) or "not run")

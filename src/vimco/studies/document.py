@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vimco.runs.figures import Curve
+from vimco.runs.curve import Curve
 
 
 @dataclass(frozen=True)

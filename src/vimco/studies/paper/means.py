@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from vimco.runs.config import RunConfig
+from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOURS, Curve
 from vimco.studies.claims import Claim, by_curves
 from vimco.studies.curves import plot
 from vimco.studies.document import Block

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from vimco.runs.config import RunConfig
+from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOURS, Curve
 from vimco.runs.recipes import RECIPES
 from vimco.studies.cells import PAPER
 from vimco.studies.curves import plot

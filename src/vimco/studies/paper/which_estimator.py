@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vimco.runs.config import RunConfig
+from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
-from vimco.runs.figures import COLOURS, Curve
 from vimco.studies.cells import Cell
 from vimco.studies.curves import plot
 from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
