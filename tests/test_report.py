@@ -132,6 +132,25 @@ def test_averaged_parameters_have_a_table_of_their_own(tmp_path):
     assert averaged["5", "NVIL"].text == "not kept"
 
 
+def test_the_distance_from_the_paper_and_the_last_doubling_are_said(tmp_path):
+    """The paper has 92.8 and 93.4. The second half of the record rises by 60 e^(−10/3) − 60 e^(−20/3)."""
+    recorded_run(tmp_path, run_of("vimco", 5, averaging=0.999), likelihood=93.0, average=92.4)
+    recorded_run(tmp_path, run_of("rws", 5), likelihood=94.0)
+    table = table_of("table-1", tmp_path, which=2)
+    columns = ("raw − paper", "averaged − paper", "updates", "last doubling")
+    assert {row for row, _ in table} == {"VIMCO, K = 5", "RWS (wake), K = 5"}
+    assert [table["VIMCO, K = 5", name].text for name in columns] == ["+0.20", "−0.40", "2k", "+2.06"]
+    assert [table["RWS (wake), K = 5", name].text for name in columns] == ["+0.60", "–", "2k", "+2.06"]
+
+
+def test_other_data_have_no_distance_from_the_paper(tmp_path):
+    recorded_run(tmp_path, run_of("vimco", 5, data="mnist"), likelihood=93.0)
+    captions = [
+        block.caption for block in STUDIES["table-1"].section(results_in(tmp_path)).blocks if isinstance(block, Table)
+    ]
+    assert len(captions) == 1
+
+
 def test_structured_likelihoods_are_those_of_two_layers_and_a_hundred_samples(tmp_path):
     changes = {"task": "structured", "layers": (200, 200), "proposal": "prior"}
     recorded_run(tmp_path, run_of("vimco", 20, **changes), likelihood=57.0, num_samples=100)

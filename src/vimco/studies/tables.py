@@ -73,6 +73,41 @@ def likelihood_tables(
     return blocks
 
 
+def distances(study: "Study", runs: Sequence[Run], published: Mapping[Cell, float]) -> list[Block]:
+    """Return how far each measured cell is above or below its published number, and how its bound still rises."""
+    body = []
+    for cell, value in published.items():
+        numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for weights in PARAMETERS]
+        measured = next(filter(None, numbers), None)
+        if measured is None or measured.runs[0].data["name"] != PAPER.data:
+            continue
+        differences = [_signed(n.value - value if n else None) for n in numbers]
+        title = Entry(f"{cell.title}, K = {cell.num_samples}")
+        rise = _signed(last_doubling(measured.runs[0]))
+        body.append((title, *differences, Entry(short_count(measured.updates)), rise))
+    headings = ("method", *(f"{version} − paper" for version, _ in PARAMETERS.values()), "updates", "last doubling")
+    if not body:
+        return []
+    return [
+        Table("Distance from the paper's numbers in nats: below zero is better than the paper", headings, tuple(body)),
+        Text(
+            "Last doubling: how far the validation bound, with the training K, rose in the second half of the updates. "
+            "Where it still rises by a nat or more, a longer training can be expected to lower the number."
+        ),
+    ]
+
+
+def _signed(value: float | None) -> Entry:
+    return Entry("–" if value is None else f"{value:+.2f}".replace("-", "−"))
+
+
+def last_doubling(run: Run) -> float | None:
+    """Return by how many nats the validation bound rose over the second half of a run; None without a point there."""
+    points = run.curve("validation_bound")
+    earlier = [value for update, value in points if update <= points[-1][0] / 2]
+    return points[-1][1] - earlier[-1] if earlier else None
+
+
 def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weights) -> Entry:
     if value is not None:
         rates = ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in value.runs))

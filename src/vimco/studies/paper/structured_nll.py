@@ -9,7 +9,7 @@ from vimco.studies.claims import Claim, by_likelihoods
 from vimco.studies.document import Block, Text
 from vimco.studies.paper.protocol import PROPOSALS, at_every_rate, structured
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import likelihood_tables
+from vimco.studies.tables import distances, likelihood_tables
 
 PUBLISHED = {"prior": 56.5, "learned": 46.1}  # VIMCO, with 100 samples from the proposal it was trained with
 RAIKO = 53.8  # the best result before, as Sec. 5.2 quotes it
@@ -31,6 +31,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     published = {cell(proposal): value for proposal, value in PUBLISHED.items()}
     return [
         *likelihood_tables(study, found, "K = 20", rows, published),
+        *distances(study, found, published),
         Text(
             f"The best result before the paper was {RAIKO} (Raiko et al., the same model trained with a biased "
             "estimator, as the paper quotes it). RWS needs a proposal to learn, so it has no number with the prior."
