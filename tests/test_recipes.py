@@ -42,3 +42,21 @@ def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
     for other in others:
         recorded_run(tmp_path, other, bound=-96.0)
     assert STUDY.section(collected([tmp_path])[0]).blocks[-1] == STUDY.show(STUDY, collected([tmp_path])[0])[-1]
+
+
+def test_beyond_shows_the_recipe_beside_the_protocol_and_the_paper(tmp_path):
+    """The longest run by the recipe counts, with any rate; other schedules are other runs."""
+    study = STUDIES["beyond"]
+    _, five, *_ = study.adjusted(updates=1000, averaging=0.999)
+    recorded_run(tmp_path, five, likelihood=91.0, average=90.5)
+    recorded_run(tmp_path, dataclasses.replace(five, updates=500), likelihood=80.0)
+    recorded_run(tmp_path, dataclasses.replace(five, schedule="constant"), likelihood=70.0)
+    protocol = RunConfig(data="binarized-mnist", num_samples=5, updates=2000, averaging=0.999)
+    recorded_run(tmp_path, protocol, likelihood=93.0, average=92.5)
+    runs, problems = collected([tmp_path])
+    assert not problems
+    table = study.show(study, runs)[0]
+    rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+    assert rows["5"] == ["92.50", "91.00", "90.50", "92.8", "91.4"]
+    assert rows["2"] == ["–", "not run", "not run", "93.5", "–"]
+    assert table.rows[1][2].detail == "1k updates"

@@ -60,8 +60,8 @@ def test_a_study_has_three_rates_for_each_cell(name, cells, num_runs):
 
 def test_runs_keep_to_the_papers_protocol():
     for study in STUDIES.values():
-        if study.name == "recipes":
-            continue  # it compares what departs from the protocol
+        if study.name in ("recipes", "beyond"):
+            continue  # they have runs that depart from the protocol
         for run in study.runs():
             assert (run.data, run.batch_size, run.schedule, run.averaging) == ("binarized-mnist", 24, "constant", None)
             is_structured_nvil = run.task == "structured" and run.estimator == "nvil"
@@ -577,6 +577,14 @@ def test_what_a_table_shows_is_what_is_evaluated(tmp_path):
     assert "lr0.0003" in task.path.name
     results, _ = collected([tmp_path])
     assert [run.path for run in chosen(results, Cell.of(trainings[0].config))] == [task.path]
+
+
+def test_a_run_that_departs_from_the_protocol_is_evaluated_itself(tmp_path):
+    trainings = planned(STUDIES["beyond"].adjusted(updates=1000, only=["K5", "K10"]), tmp_path)
+    recorded_run(tmp_path / "runs", trainings[0].config, average=-90.0)
+    recorded_run(tmp_path / "runs", trainings[1].config, is_finished=False)
+    tasks = evaluations_due(trainings, 1000)
+    assert [(task.path, task.weights) for task in tasks] == [(trainings[0].path, "best")]  # the average was recorded
 
 
 def test_an_evaluation_with_many_samples_is_several_tasks(tmp_path):

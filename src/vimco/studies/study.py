@@ -59,14 +59,14 @@ class Study:
 
     @cached_property
     def _planned(self) -> list[tuple[Cell, Any]]:
-        return [(Cell.of(run), _departures(run)) for run in self.runs()]
+        return [(Cell.of(run), departures(run)) for run in self.runs()]
 
     def was_run(self, runs: Sequence[Run]) -> bool:
         """Return whether one of these is a run of this study."""
         return bool(self._cells_of(runs))
 
     def _cells_of(self, runs: Sequence[Run]) -> set[Cell]:
-        found = [(Cell.of(run.config), _departures(run.config)) for run in runs]
+        found = [(Cell.of(run.config), departures(run.config)) for run in runs]
         return {planned[0] for planned in self._planned if planned in found}
 
     def section(self, runs: Sequence[Run]) -> Section:
@@ -191,7 +191,7 @@ def command(config: RunConfig, output: str) -> str:
     return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
 
 
-def _departures(config: RunConfig) -> dict[str, Any]:
+def departures(config: RunConfig) -> dict[str, Any]:
     """Return where a run departs from the paper's protocol, whatever its length."""
     return {name: value for name, value in variations(config).items() if name != "schedule_updates"}
 

@@ -11,7 +11,7 @@ from vimco.runs.checkpoints import latest_update
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.studies.results import chosen, collected
-from vimco.studies.study import arguments_of, digest, distinct_cells, label, run_name
+from vimco.studies.study import arguments_of, departures, digest, distinct_cells, label, run_name
 
 SAMPLES_OF_A_PART = 1000  # samples that a command draws for each example, if there are several workers
 WAIT_SECONDS = 60  # for a process that still trains in the directory, such as one whose worker was retired
@@ -123,16 +123,25 @@ def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Eva
     """Return the missing evaluations: of the chosen run of each cell and seed, with raw and averaged parameters.
 
     Runs are chosen as for a table, among all runs of the folder: one of an earlier study may be the best of its cell.
+    A run that departs from the paper's protocol has no cell to be chosen for, and is evaluated itself.
     """
     configurations = [training.config for training in trainings]
     names, seeds = {config.data for config in configurations}, {config.seed for config in configurations}
     runs, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
     candidates = [run for run in runs if run.config.data in names and run.config.seed in seeds]
     kinds: tuple[Weights, ...] = ("best", "best-average")
+    departing = {training.path for training in trainings if departures(training.config)}
+    wanted = [
+        *product([run for run in candidates if run.path in departing], kinds),
+        *(
+            (run, weights)
+            for cell, weights in product(distinct_cells(configurations), kinds)
+            for run in chosen(candidates, cell, weights)
+        ),
+    ]
     due = [
         Evaluating(run.path, num_samples, weights)
-        for cell, weights in product(distinct_cells(configurations), kinds)
-        for run in chosen(candidates, cell, weights)
-        if run.is_finished and run.evaluation(num_samples, weights) is None
+        for run, weights in wanted
+        if run.is_finished and run.best(weights) and run.evaluation(num_samples, weights) is None
     ]
     return list(dict.fromkeys(due))
