@@ -122,8 +122,7 @@ def _paragraphs(file: Path) -> list[str]:
 
 
 def _belongs_to_study(run: Run) -> bool:
-    cell = Cell.of(run.config)
-    return not variations(run.config) and any(cell in study.cells for study in STUDIES.values())
+    return any(study.was_run([run]) for study in STUDIES.values())
 
 
 def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]]) -> tuple[Block, ...]:
