@@ -380,6 +380,13 @@ def test_autoencoders_keep_the_claims_and_active_units_of_their_paper(tmp_path):
     assert rows[5] == ["50-100, K = 50", "24 + 7", "24 + 7", "24 + 7"]
     likelihoods = blocks[0].tables["raw"] if hasattr(blocks[0], "tables") else blocks[0]
     assert [entry.text for entry in likelihoods.rows[2]][-1] == "87.10"
+    path = next(tmp_path.glob("gaussian-50-pathwise-K1-*")) / "summary.json"  # averaged parameters count where they are
+    summary = json.loads(path.read_text())
+    summary["evaluations"].append({**summary["evaluations"][0], "weights": "best-average", "active_units": [3]})
+    path.write_text(json.dumps(summary))
+    blocks = iwae.show(STUDIES["iwae"], results_in(tmp_path))
+    entry = next(b for b in blocks if getattr(b, "caption", "").startswith("Active units")).rows[0][1]
+    assert (entry.text, entry.detail) == ("3", "1k updates, averaged parameters")
     (empty,) = [b for b in iwae.show(STUDIES["iwae"], []) if getattr(b, "caption", "").startswith("Active units")]
     assert empty.rows[0][1].text == "not run"
 
