@@ -27,11 +27,8 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
     arrays = _splits(path, _arrays(path))
     image_shapes = {split: _image_shape(path, split, images) for split, images in arrays.items()}
     if len(set(image_shapes.values())) > 1:
-        raise UsageError(
-            f"The splits of {path} differ in the size of their images: "
-            + ", ".join(f"{split} {height} x {width}" for split, (height, width) in image_shapes.items())
-            + "."
-        )
+        sizes = ", ".join(f"{split} {height} x {width}" for split, (height, width) in image_shapes.items())
+        raise UsageError(f"The splits of {path} differ in the size of their images: {sizes}.")
     flat = {split: images.reshape(len(images), -1) for split, images in arrays.items()}
     for split, images in flat.items():
         _check_values(path, split, images)
@@ -44,8 +41,7 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
             "Python, binarize=SEED) draws each pixel once, 1 with probability its grey level."
         )
     else:
-        bits = np.random.PCG64(binarize)
-        white = _white_levels(flat)
+        bits, white = np.random.PCG64(binarize), _white_levels(flat)
         pixels = {split: bernoulli(bits, images, white[split]) for split, images in flat.items()}
     if len(pixels) == 1:
         pixels = _shuffled_splits(path, pixels["images"])
@@ -95,10 +91,8 @@ def _splits(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _image_shape(path: Path, split: str, images: np.ndarray) -> tuple[int, int]:
     if images.ndim not in (2, 3):
-        raise UsageError(
-            f"The array {split} of {path} has shape {images.shape}; "
-            "images are (number, pixels) or (number, height, width)."
-        )
+        kinds = "(number, pixels) or (number, height, width)"
+        raise UsageError(f"The array {split} of {path} has shape {images.shape}; images are {kinds}.")
     if images.size == 0:
         raise UsageError(f"The array {split} of {path} is empty: its shape is {images.shape}.")
     if images.ndim == 3:
@@ -120,9 +114,8 @@ def _check_values(path: Path, split: str, images: np.ndarray) -> None:
 
 def _white_levels(arrays: dict[str, np.ndarray]) -> dict[str, int]:
     """Return the value of white in each split: 255 for integers if any exceeds 1, otherwise 1."""
-    integer = {split: images.dtype.kind in "ui" for split, images in arrays.items()}
-    beyond_one = any(integer[split] and images.max() > 1 for split, images in arrays.items())
-    return {split: 255 if integer[split] and beyond_one else 1 for split in arrays}
+    beyond_one = any(images.max() > 1 for images in arrays.values())  # fractions are not: `_check_values`
+    return {split: 255 if beyond_one and images.dtype.kind in "ui" else 1 for split, images in arrays.items()}
 
 
 def _shuffled_splits(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:

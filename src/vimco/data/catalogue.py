@@ -5,20 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vimco.data import scenes
 from vimco.data.arrays import SUFFIXES, load_arrays
 from vimco.data.dataset import Dataset
 from vimco.data.embedded import MNIST, MNIST_FILE, embedded_mnist
 from vimco.data.packed import Identity
 from vimco.data.published import PUBLISHED, PublishedSet
 from vimco.data.retrieval import Progress, cached_file, data_folder, fetch_published, load_published
-from vimco.data.scenes import (
-    CLUTTERED_MNIST,
-    TRANSLATED_BARS,
-    TRANSLATED_MNIST,
-    cluttered_mnist,
-    translated_bars,
-    translated_mnist,
-)
 from vimco.data.synthetic import SYNTHETIC, synthetic_bars
 from vimco.errors import UsageError
 from vimco.files import in_home
@@ -56,21 +49,17 @@ def names() -> tuple[str, ...]:
 
 register_dataset(BuiltIn(MNIST, embedded_mnist, MNIST_FILE))
 register_dataset(BuiltIn(SYNTHETIC, synthetic_bars))
-register_dataset(BuiltIn(TRANSLATED_MNIST, translated_mnist))
-register_dataset(BuiltIn(CLUTTERED_MNIST, cluttered_mnist))
-register_dataset(BuiltIn(TRANSLATED_BARS, translated_bars))
+register_dataset(BuiltIn(scenes.TRANSLATED_MNIST, scenes.translated_mnist))
+register_dataset(BuiltIn(scenes.CLUTTERED_MNIST, scenes.cluttered_mnist))
+register_dataset(BuiltIn(scenes.TRANSLATED_BARS, scenes.translated_bars))
 
 
 @dataclass(frozen=True)
-class Availability:
-    """An entry of the list of data sets."""
+class Availability(Identity):
+    """An entry of the list of data sets: its identity, and where it is."""
 
-    name: str
-    description: str
-    sizes: tuple[int, int, int]  # train, validation, test
-    image_shape: tuple[int, int]
-    where: Where
-    path: Path | None  # the file or folder that holds it, if there is one
+    where: Where = "not fetched"
+    path: Path | None = None  # the file or folder that holds it, if there is one
 
 
 def load_dataset(
@@ -110,22 +99,16 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
 
 def available() -> list[Availability]:
     """Return every named data set, and where it is now."""
-
-    records: list[tuple[Identity, Where, Path | None]] = []
+    places: list[tuple[Identity, Where, Path | None]] = []
     for built_in in BUILT_IN.values():
-        records.append((built_in.identity, "embedded" if built_in.file else "generated", built_in.file))
+        places.append((built_in.identity, "embedded" if built_in.file else "generated", built_in.file))
     for published in PUBLISHED.values():
         cached, folder = cached_file(published), data_folder(published)
         if cached.exists():
-            records.append((published.identity, "cached", cached))
-        elif folder is not None:
-            records.append((published.identity, "in VIMCO_DATA", folder))
+            places.append((published.identity, "cached", cached))
         else:
-            records.append((published.identity, "not fetched", None))
-    return [
-        Availability(identity.name, identity.description, identity.sizes, identity.image_shape, where, path)
-        for identity, where, path in records
-    ]
+            places.append((published.identity, "in VIMCO_DATA" if folder else "not fetched", folder))
+    return [Availability(**vars(identity), where=where, path=path) for identity, where, path in places]
 
 
 def _unknown(name: str) -> UsageError:

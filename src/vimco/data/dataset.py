@@ -11,6 +11,7 @@ from vimco.errors import UsageError
 
 NUM_LABELS = 10
 LARGEST_IMAGE = 2**26  # pixels
+Splits = tuple[np.ndarray, np.ndarray, np.ndarray]  # train, validation, test
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class Scenes:
     """
 
     image_shape: tuple[int, int]  # of the images; the data set's own is that of the canvas
-    labels: tuple[np.ndarray, np.ndarray, np.ndarray]  # of the splits, (N,) uint8, from 0 to 9
+    labels: Splits  # (N,) uint8 each, from 0 to 9
     pieces: int = 0
     piece_size: int = 0
 
@@ -35,27 +36,16 @@ class Scenes:
 class Dataset:
     """Binary images in three splits.
 
-    ============  =====================  ==========================================
-    field         shape, type            what
-    ============  =====================  ==========================================
-    train         (N, D) uint8           0 or 1; an image's rows one after the other
-    validation    (N', D) uint8
-    test          (N'', D) uint8
-    image_shape   (H, W), H W = D        for pictures, and for the halves of an image
-    note          str                    one sentence to print beside likelihoods, or ""
-    scenes        Scenes or None         labels, and how a canvas of H x W pixels is made of a smaller image
-    ============  =====================  ==========================================
-
     Pixels stay bytes: 50,000 images of MNIST take 39 MB, and 157 MB as floats.
     """
 
     name: str
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-    image_shape: tuple[int, int]
-    note: str = ""
-    scenes: Scenes | None = None
+    train: np.ndarray  # (N, D) uint8, 0 or 1; an image's rows one after the other
+    validation: np.ndarray  # (N', D) uint8
+    test: np.ndarray  # (N'', D) uint8
+    image_shape: tuple[int, int]  # (H, W), H W = D, for pictures, and for the halves of an image
+    note: str = ""  # one sentence to print beside likelihoods, or ""
+    scenes: Scenes | None = None  # labels, and how a canvas of H x W pixels is made of a smaller image
 
     def __post_init__(self) -> None:
         height, width = self.image_shape if self.scenes is None else self.scenes.image_shape
@@ -102,10 +92,7 @@ class Dataset:
         if self.scenes is None:
             return mean
         shares = np.bincount(self.scenes.labels[0], minlength=NUM_LABELS) / len(self.train)
-        rows, columns = (
-            _share_of_places(outer, inner)
-            for outer, inner in zip(self.image_shape, self.scenes.image_shape, strict=True)
-        )
+        rows, columns = map(_share_of_places, self.image_shape, self.scenes.image_shape)
         canvas = rows @ mean.reshape(self.scenes.image_shape) @ columns.T
         return np.concatenate([canvas.reshape(-1), shares])
 

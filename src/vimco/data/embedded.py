@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vimco.data.dataset import Dataset
+from vimco.data.dataset import Dataset, Splits
 from vimco.data.packed import DAMAGE, Identity, read_array, read_packed
 from vimco.data.randomness import bernoulli
 from vimco.errors import UsageError
@@ -38,12 +38,11 @@ def embedded_mnist() -> Dataset:
         raise UsageError(f"{error} It came with the package: install vimco again.") from error
 
 
-def embedded_labels() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def embedded_labels() -> Splits:
     """Return the labels of its images, (N,) uint8 for each split. The checksum of a data set of them covers them."""
     try:
-        train, validation, test = np.split(read_array(LABELS_FILE, 2**17), np.cumsum(MNIST.sizes[:2]))
+        return MNIST.cut(read_array(LABELS_FILE, 2**17))
     except DAMAGE as error:
         raise UsageError(
             f"{LABELS_FILE} is damaged ({error}). It came with the package: install vimco again."
         ) from error
-    return train, validation, test

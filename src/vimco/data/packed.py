@@ -2,12 +2,13 @@
 
 import io
 import lzma
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vimco.data.dataset import Dataset
+from vimco.data.dataset import Dataset, Splits
 from vimco.errors import UsageError
 from vimco.files import read_file, replace_file
 
@@ -29,8 +30,12 @@ class Identity:
         """Return the data set of all images, (N + N' + N'', D), cut into its splits and checked."""
         if len(images) != sum(self.sizes):
             raise UsageError(f"{self.name} has {sum(self.sizes)} images, not {len(images)}.")
-        train, validation, test = np.split(images, np.cumsum(self.sizes[:2]))
-        return self.checked(Dataset(self.name, train, validation, test, self.image_shape, self.note))
+        return self.checked(Dataset(self.name, *self.cut(images), self.image_shape, self.note))
+
+    def cut(self, values: np.ndarray) -> Splits:
+        """Return what belongs to all images, one after the other, cut into the three splits."""
+        train, validation, test = np.split(values, np.cumsum(self.sizes[:2]))
+        return train, validation, test
 
     def checked(self, dataset: Dataset) -> Dataset:
         """Return the data set, if its values are the known ones."""
@@ -52,9 +57,9 @@ def read_array(path: Path, largest: int) -> np.ndarray:
 def read_packed(path: Path, identity: Identity) -> Dataset:
     """Read a packed file, and check that it holds the known data set, to the last pixel."""
     try:
-        size = sum(identity.sizes) * identity.image_shape[0] * identity.image_shape[1] + 2**16  # more than it can hold
-        images = np.unpackbits(read_array(path, size), axis=1, count=identity.image_shape[0] * identity.image_shape[1])
-        return identity.dataset(images)
+        pixels = math.prod(identity.image_shape)
+        packed = read_array(path, sum(identity.sizes) * pixels + 2**16)  # more than it can hold
+        return identity.dataset(np.unpackbits(packed, axis=1, count=pixels))
     except DAMAGE as error:
         raise UsageError(f"{path} cannot be read or is damaged ({error}).") from error
 

@@ -2,9 +2,7 @@
 
 import dataclasses
 
-import numpy as np
-
-from vimco.data.dataset import Dataset, Scenes
+from vimco.data.dataset import Dataset, Scenes, Splits
 from vimco.data.embedded import MNIST, embedded_labels, embedded_mnist
 from vimco.data.packed import Identity
 from vimco.data.synthetic import SYNTHETIC, bars_and_directions
@@ -49,20 +47,10 @@ def cluttered_mnist() -> Dataset:
 def translated_bars() -> Dataset:
     """Return bars of 8 x 8 pixels at a random place of 16 x 16."""
     images, directions = bars_and_directions()
-    train, validation, test = np.split(directions, np.cumsum(SYNTHETIC.sizes[:2]))
-    return _scenes(TRANSLATED_BARS, SYNTHETIC.dataset(images), (train, validation, test))
+    return _scenes(TRANSLATED_BARS, SYNTHETIC.dataset(images), SYNTHETIC.cut(directions))
 
 
-def _scenes(
-    identity: Identity,
-    source: Dataset,
-    labels: tuple[np.ndarray, np.ndarray, np.ndarray],
-    pieces: int = 0,
-    piece_size: int = 0,
-) -> Dataset:
+def _scenes(identity: Identity, source: Dataset, labels: Splits, pieces: int = 0, piece_size: int = 0) -> Dataset:
     scenes = Scenes(source.image_shape, labels, pieces, piece_size)
-    return identity.checked(
-        dataclasses.replace(
-            source, name=identity.name, image_shape=identity.image_shape, note=identity.note, scenes=scenes
-        )
-    )
+    splits = (source.train, source.validation, source.test)
+    return identity.checked(Dataset(identity.name, *splits, identity.image_shape, identity.note, scenes))
