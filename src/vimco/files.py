@@ -46,12 +46,9 @@ def replace_file(path: Path, content: bytes, previous: Path | None = None) -> No
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         _remove(temporary)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
-        try:
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
             _write(descriptor, content)
             _flush(descriptor)
-        finally:
-            os.close(descriptor)
         if previous is not None and path.exists():
             _rename(path, previous)
         _rename(temporary, path)
@@ -69,14 +66,11 @@ def write_file(path: Path, content: bytes, previous: Path | None = None) -> None
 
 def append_to_file(path: Path, content: bytes) -> None:
     """Append to a regular file; the content is on disk when this returns."""
-    with _as_usage_error(path, "The last checkpoint is intact"):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_BLOCK | NO_FOLLOW | BINARY, 0o666)
-        try:
-            _require_regular(descriptor, path)
-            _write(descriptor, content)
-            _flush(descriptor)
-        finally:
-            os.close(descriptor)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_BLOCK | NO_FOLLOW
+    with _as_usage_error(path, "The last checkpoint is intact"), opened(path, flags) as descriptor:
+        _require_regular(descriptor, path)
+        _write(descriptor, content)
+        _flush(descriptor)
 
 
 def rename_file(path: Path, target: Path) -> None:
@@ -102,6 +96,16 @@ def remove_unfinished_files(folder: Path, name: str = "*") -> None:
 
 
 @contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a file or a folder by flags of the system; give its descriptor, and close it."""
+    descriptor = os.open(path, flags | BINARY, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def _as_usage_error(path: Path, what_remains: str) -> Iterator[None]:
     try:
         yield
@@ -114,12 +118,8 @@ def _as_usage_error(path: Path, what_remains: str) -> Iterator[None]:
 
 def _flush_directory(folder: Path) -> None:
     """Make a rename survive a crash of the machine, where the file system can flush a folder."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            _flush(descriptor)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), opened(folder, os.O_RDONLY) as descriptor:
+        _flush(descriptor)
 
 
 def in_home(name: str | Path) -> Path:

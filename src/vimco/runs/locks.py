@@ -22,7 +22,7 @@ from pathlib import Path
 import filelock
 
 from vimco.errors import UsageError, printable
-from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, rename_file
+from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, opened, rename_file
 
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 20.0  # without a renewal for so long, the process counts as dead
@@ -30,7 +30,6 @@ OLD_SECONDS = 600.0  # a lock that was renewed so long ago need not be watched, 
 POLL_SECONDS = 0.5
 LARGEST_OWNER = 1_000
 READ_WRITE = os.O_RDWR | NO_BLOCK | NO_FOLLOW | BINARY
-READ = os.O_RDONLY | NO_BLOCK | NO_FOLLOW | BINARY
 
 
 class LockedError(UsageError):
@@ -57,7 +56,7 @@ class Lock:
 def lock_for_training(path: Path) -> Iterator[Lock]:
     """Lock a run directory for training; raise `LockedError` if another process has locked it."""
     with contextlib.ExitStack() as stack:
-        descriptor = _opened(path / ".lock", READ_WRITE | os.O_CREAT)
+        descriptor = _descriptor(path / ".lock", READ_WRITE | os.O_CREAT)
         stack.callback(os.close, descriptor)
         is_free, (host, process) = _lock(descriptor, path), _owner(descriptor)
         if host not in ("", platform.node()):
@@ -98,20 +97,18 @@ def wait_for_lock(path: Path, seconds: float) -> None:
 @contextlib.contextmanager
 def lock_records(folder: Path) -> Iterator[None]:
     """Lock the records of this folder; wait while another process changes them."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(opened(folder, os.O_RDONLY))
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
         # On a file system without locks, write without one, so that the result is not lost.
         with contextlib.suppress(OSError):
             filelock.lock_descriptor(descriptor)
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _opened(file: Path, flags: int) -> int:
+def _descriptor(file: Path, flags: int) -> int:
     try:
         return os.open(file, flags, 0o666)
     except OSError as error:
@@ -174,21 +171,19 @@ def _is_renewed(file: Path, descriptor: int) -> bool:
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         try:
-            again = os.open(file, READ)  # on NFS a file that is opened anew shows its present time
+            # On NFS a file that is opened anew shows its present time.
+            with opened(file, os.O_RDONLY | NO_BLOCK | NO_FOLLOW) as again:
+                if os.fstat(again).st_mtime_ns != first or not os.path.samestat(os.fstat(again), os.fstat(descriptor)):
+                    return True
         except OSError:
             return True
-        try:
-            if os.fstat(again).st_mtime_ns != first or not os.path.samestat(os.fstat(again), os.fstat(descriptor)):
-                return True
-        finally:
-            os.close(again)
     return False
 
 
 def _replaced(path: Path, dead: int) -> int:
     """Return the descriptor of a new, locked file in the place of a dead process's lock."""
     temporary = path / f".lock.{uuid.uuid4().hex}.part"
-    descriptor = _opened(temporary, READ_WRITE | os.O_CREAT | os.O_EXCL)
+    descriptor = _descriptor(temporary, READ_WRITE | os.O_CREAT | os.O_EXCL)
     try:
         _lock(descriptor, path)
         if _is_at(path / ".lock", dead):
