@@ -26,13 +26,8 @@ class Centre(Buffer):
         return data - self.mean
 
 
-def _is_buffer(node: object) -> bool:
-    return isinstance(node, Buffer)
-
-
 def partition(tree: T) -> tuple[T, T]:
     """Split a tree into its parameters and the rest; `equinox.combine` is the inverse."""
-    spec = jax.tree.map(
-        lambda node: False if _is_buffer(node) else eqx.is_inexact_array(node), tree, is_leaf=_is_buffer
-    )
-    return eqx.partition(tree, spec)
+    # A buffer counts as one leaf, which is no array.
+    is_parameter = jax.tree.map(eqx.is_inexact_array, tree, is_leaf=lambda node: isinstance(node, Buffer))
+    return eqx.partition(tree, is_parameter)

@@ -27,11 +27,8 @@ def mesh_of(devices: int) -> Mesh | None:
     found = jax.local_devices()
     if devices > len(found):
         kind = found[0].platform
-        cores = (
-            ' More on a CPU, before anything is computed: jax.config.update("jax_num_cpu_devices", N).'
-            if kind == "cpu"
-            else ""
-        )
+        more = ' More on a CPU, before anything is computed: jax.config.update("jax_num_cpu_devices", N).'
+        cores = more if kind == "cpu" else ""
         raise UsageError(f"--devices {devices}: this process has {len(found)}, of the kind {kind}.{cores}")
     chosen = [device for process in range(jax.process_count()) for device in jax.local_devices(process)[:devices]]
     return Mesh(np.array(chosen), (AXIS,))
@@ -44,9 +41,8 @@ def offer_cpu_devices(number: int) -> None:
     """
     if number > MOST_DEVICES:
         raise UsageError(f"--devices must be at most {MOST_DEVICES:,}; got {number}.")
-    is_set = jax.config.values["jax_num_cpu_devices"] > 0 or "host_platform_device_count" in os.environ.get(
-        "XLA_FLAGS", ""
-    )
+    flags = os.environ.get("XLA_FLAGS", "")
+    is_set = jax.config.values["jax_num_cpu_devices"] > 0 or "host_platform_device_count" in flags
     if number > 1 and not is_set:
         with contextlib.suppress(RuntimeError):  # the devices are already initialised
             jax.config.update("jax_num_cpu_devices", number)
@@ -74,34 +70,31 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
         return tree
     everywhere = NamedSharding(mesh, PartitionSpec())
 
-    def placed(leaf: Any) -> Any:
-        if not eqx.is_array(leaf) or isinstance(leaf, jax.core.Tracer) or leaf.sharding == everywhere:
-            return leaf  # a tracer, while an update is only traced
-        if _is_key(leaf):
-            return jax.random.wrap_key_data(placed(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
-        values = np.asarray(leaf)
-        return jax.make_array_from_callback(leaf.shape, everywhere, lambda _: values.copy())
+    def copied(array: jax.Array) -> jax.Array:
+        if array.sharding == everywhere:
+            return array
+        values = np.asarray(array)
+        return jax.make_array_from_callback(array.shape, everywhere, lambda _: values.copy())
 
-    return jax.tree.map(placed, tree)
+    return _placed(tree, copied)
 
 
 def on_one_device(tree: T, mesh: Mesh | None) -> T:
     """Return a replicated tree with its arrays on the first device of this process alone."""
-    if mesh is None:
-        return tree
+    return tree if mesh is None else _placed(tree, lambda array: jax.numpy.asarray(np.asarray(array)))
 
-    def local(leaf: Any) -> Any:
-        if not eqx.is_array(leaf):
+
+def _placed(tree: T, place: Callable[[jax.Array], jax.Array]) -> T:
+    """Return the tree with its arrays placed, keys by their data. A tracer, of an update that is only traced, stays."""
+
+    def placed(leaf: Any) -> Any:
+        if not eqx.is_array(leaf) or isinstance(leaf, jax.core.Tracer):
             return leaf
-        if _is_key(leaf):
-            return jax.random.wrap_key_data(local(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
-        return jax.numpy.asarray(np.asarray(leaf))
+        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(place(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return place(leaf)
 
-    return jax.tree.map(local, tree)
-
-
-def _is_key(leaf: jax.Array) -> bool:
-    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.tree.map(placed, tree)
 
 
 def on_every_device(function: Callable[..., Any], mesh: Mesh, *arguments: PyTree) -> Any:

@@ -54,12 +54,7 @@ class GradientStatistics(eqx.Module):
 
 
 def gradient_statistics(
-    model: Model,
-    estimator: Estimator,
-    key: PRNGKeyArray,
-    batch: Batch,
-    num_samples: int,
-    num_draws: int = 100,
+    model: Model, estimator: Estimator, key: PRNGKeyArray, batch: Batch, num_samples: int, num_draws: int = 100
 ) -> GradientStatistics:
     """Return the gradient's mean, variance and signal-to-noise ratio over `num_draws` sets of K samples of one batch.
 
@@ -70,15 +65,6 @@ def gradient_statistics(
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
     return _statistics(model, estimator, key, batch, num_samples, jnp.asarray(num_draws))
-
-
-class _Moments(eqx.Module):
-    """Running averages, and running sums of squared deviations, without cancellation (Welford, 1962)."""
-
-    mean: PyTree
-    squares: PyTree
-    effective_sample_size: Float[Array, ""]
-    bound: Float[Array, ""]
 
 
 @eqx.filter_jit  # the number of draws is an argument, so another number needs no new compilation
@@ -93,25 +79,22 @@ def _statistics(
         estimate = estimator(samples_for(model, estimator.needs, keys, batch, num_samples), batch)
         return jnp.mean(estimate.surrogate), (jnp.mean(estimate.effective_sample_size), jnp.mean(estimate.bound))
 
-    def with_one_more(number: Int[Array, ""], sums: _Moments) -> _Moments:
-        gradient, (effective, bound) = jax.grad(surrogate, has_aux=True)(parameters, jax.random.fold_in(key, number))
+    gradient_and_others = jax.grad(surrogate, has_aux=True)
+
+    def with_one_more(number: Int[Array, ""], sums: PyTree) -> PyTree:
+        """Return running averages, and sums of squared deviations, without cancellation (Welford, 1962)."""
+        before, squares = sums
+        drawn = gradient_and_others(parameters, jax.random.fold_in(key, number))
         share = 1 / (number + 1)
+        after = jax.tree.map(lambda mean, x: mean + (share * (x - mean)).astype(mean.dtype), before, drawn)
+        products = jax.tree.map(lambda s, g, b, a: s + (g - b) * (g - a), squares, drawn[0], before[0], after[0])
+        return after, products
 
-        def moved(average: Array, value: Array) -> Array:
-            return average + (share * (value - average)).astype(average.dtype)
-
-        mean = jax.tree.map(moved, sums.mean, gradient)
-        squares = jax.tree.map(
-            lambda s, g, before, after: s + (g - before) * (g - after), sums.squares, gradient, sums.mean, mean
-        )
-        return _Moments(mean, squares, moved(sums.effective_sample_size, effective), moved(sums.bound, bound))
-
-    zeros = jax.tree.map(jnp.zeros_like, parameters)
-    _, (effective, bound) = jax.eval_shape(surrogate, parameters, key)
-    start = _Moments(zeros, zeros, jnp.zeros((), effective.dtype), jnp.zeros((), bound.dtype))
-    sums = jax.lax.fori_loop(0, num_draws, with_one_more, start)
-    variance = jax.tree.map(lambda squares: (squares / (num_draws - 1)).astype(squares.dtype), sums.squares)
-    return GradientStatistics(sums.mean, variance, sums.effective_sample_size, sums.bound)
+    shapes = jax.eval_shape(gradient_and_others, parameters, key)
+    zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    (mean, others), squares = jax.lax.fori_loop(0, num_draws, with_one_more, (zeros, zeros[0]))
+    variance = jax.tree.map(lambda total: (total / (num_draws - 1)).astype(total.dtype), squares)
+    return GradientStatistics(mean, variance, *others)
 
 
 def _ratio(signal: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:

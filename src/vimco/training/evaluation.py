@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
-from vimco.samples import AXIS, Batch, Examples, ImportanceSamples, Model, Part
+from vimco.samples import AXIS, Batch, Examples, Model, Part
 from vimco.training.compilation import compiled
 from vimco.training.devices import on_every_device, on_one_device, replicated
 
@@ -26,6 +26,7 @@ BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so 
 ACTIVE = 0.01
 PATHS = 20  # samples whose mean predicts a label
 ROWS = 2_400  # samples times examples at a time: few enough to fit into a processor's caches
+Sums = tuple[Array, Array, Array]  # over the samples so far, (B,) each
 
 
 class Prediction(NamedTuple):
@@ -88,10 +89,11 @@ class Evaluation(NamedTuple):
         }
         if self.jackknife is not None:
             values["jackknife_negative_log_likelihood"] = self.jackknife_negative_log_likelihood
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        active = {} if self.active_units is None else {"active_units": list(self.active_units)}
-        prediction = {} if self.prediction is None else self.prediction._asdict()
-        return {"num_samples": self.num_samples, "num_examples": len(self.bound), **finite, **active, **prediction}
+        record: dict[str, Any] = {"num_samples": self.num_samples, "num_examples": len(self.bound)}
+        record |= {name: value if math.isfinite(value) else None for name, value in values.items()}
+        if self.active_units is not None:
+            record["active_units"] = list(self.active_units)
+        return record if self.prediction is None else record | self.prediction._asdict()
 
 
 class Comparison(NamedTuple):
@@ -147,43 +149,38 @@ def evaluate(
     if jax.tree_util.all_leaves([model]):
         # The model is not a pytree, so its arrays are compiled in as constants, and may change before the next call.
         statistics = eqx.filter_jit(lambda *arguments: _statistics_of_slices(mesh, model, *arguments))
-    size = min(len(examples), max(1, ROWS // min(num_samples, BLOCK)))
-    at_once = 1 if mesh is None else mesh.size
-    starts = range(0, len(examples), size * at_once)
-    first, end = (len(starts) * number // part[1] for number in (part[0] - 1, part[0]))
-    length = min(end * size * at_once, len(examples)) - min(first * size * at_once, len(examples))
+    total, at_once = len(examples), 1 if mesh is None else mesh.size
+    step = min(total, max(1, ROWS // min(num_samples, BLOCK))) * at_once
+    slices = math.ceil(total / step)
+    first, end = (min(slices * number // part[1] * step, total) for number in (part[0] - 1, part[0]))
     parts = []
-    for number in range(first, end):
-        start = starts[number]
-        rows = jnp.arange(start, start + size * at_once) % len(examples)  # the first examples fill up the last slice
-        keys = [jax.random.fold_in(key, number * at_once + i) for i in range(at_once)]
+    for start in range(first, end, step):
+        rows = jnp.arange(start, start + step) % total  # the first examples fill up the last slice
+        keys = [jax.random.fold_in(key, start // step * at_once + i) for i in range(at_once)]
         parts.append(statistics(examples, *replicated((rows, keys), mesh), num_samples, jackknife))
         if progress is not None:
             jax.block_until_ready(parts[-1])
-            progress(min(start + size * at_once, len(examples)), len(examples))
+            progress(min(start + step, total), total)
     columns = list(zip(*parts, strict=True)) or [()] * (4 if jackknife else 3)  # a part may have no slices
     bound, variance, effective, *more = (
-        np.concatenate([np.zeros(0, np.float32), *map(np.asarray, column)])[:length] for column in columns
+        np.concatenate([np.zeros(0, np.float32), *map(np.asarray, column)])[: end - first] for column in columns
     )
+    evaluation = Evaluation(num_samples, bound, variance, effective, jackknife=more[0] if more else None)
+    if part[0] > 1:
+        return evaluation
     model, examples = on_one_device((model, examples), mesh)
-    return Evaluation(
-        num_samples,
-        bound,
-        variance,
-        effective,
-        jackknife=more[0] if more else None,
-        active_units=active_units(model, examples, key) if part[0] == 1 else None,
-        prediction=prediction(model, examples, key) if part[0] == 1 else None,
+    return evaluation._replace(
+        active_units=active_units(model, examples, key), prediction=prediction(model, examples, key)
     )
 
 
 def joined(parts: Sequence[Evaluation]) -> Evaluation:
     """Return the evaluation of all examples from its parts, in order."""
-    bound, variance, effective = (
-        np.concatenate(column)
-        for column in zip(*((p.bound, p.variance, p.effective_sample_size) for p in parts), strict=True)
+    return parts[0]._replace(
+        bound=np.concatenate([part.bound for part in parts]),
+        variance=np.concatenate([part.variance for part in parts]),
+        effective_sample_size=np.concatenate([part.effective_sample_size for part in parts]),
     )
-    return parts[0]._replace(bound=bound, variance=variance, effective_sample_size=effective)
 
 
 def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Prediction | None:
@@ -211,61 +208,25 @@ def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[i
         _posterior_means(model, examples, jnp.arange(start, min(start + size, len(examples))), key)
         for start in range(0, len(examples), size)
     ]
-    means = [np.concatenate([np.asarray(part) for part in layer]) for layer in zip(*parts, strict=True)]
+    means = [np.concatenate(list(map(np.asarray, layer))) for layer in zip(*parts, strict=True)]
     return tuple(int(np.sum(np.var(layer, axis=0, dtype=np.float64) > ACTIVE)) for layer in means)
 
 
-class RunningSums(eqx.Module):
-    """Σ f and Σ f² over the samples so far, relative to the largest f; samples may be added in any slices."""
-
-    log_scale: Float[Array, "B"]
-    weights: Float[Array, "B"]
-    squares: Float[Array, "B"]
-
-    @classmethod
-    def zero(cls, size: int) -> "RunningSums":
-        """Return the sums of no samples."""
-        return cls(jnp.full(size, -jnp.inf), jnp.zeros(size), jnp.zeros(size))
-
-    def plus(self, samples: ImportanceSamples) -> "RunningSums":
-        """Return the sums with these samples."""
-        log_weights = samples.log_weights
-        largest = jnp.maximum(self.log_scale, jnp.max(log_weights, axis=0))
-        scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
-        before, now = jnp.exp(self.log_scale - scale), jnp.exp(log_weights - scale)
-        return RunningSums(
-            largest,
-            self.weights * before + jnp.sum(now, axis=0),
-            self.squares * before**2 + jnp.sum(now**2, axis=0),
-        )
+def _with_more_weights(sums: Sums, log_weights: Float[Array, "S B"]) -> Sums:
+    """Return log max f, and Σ f and Σ f² relative to the largest f, with more samples, in any slices."""
+    log_scale, weights, squares = sums
+    largest = jnp.maximum(log_scale, jnp.max(log_weights, axis=0))
+    scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    before, now = jnp.exp(log_scale - scale), jnp.exp(log_weights - scale)
+    return largest, weights * before + jnp.sum(now, axis=0), squares * before**2 + jnp.sum(now**2, axis=0)
 
 
-class LeaveOneOutSums(eqx.Module):
-    """Σ_j log(1 − w̃_j) over the samples so far, where at most one w̃_j is above a half: that one from the others."""
-
-    logs: Float[Array, "B"]  # Σ log(1 − w̃_j) over w̃_j ≤ 1/2
-    small: Float[Array, "B"]  # Σ w̃_j over the same
-    has_large: Bool[Array, "B"]
-
-    @classmethod
-    def zero(cls, size: int) -> "LeaveOneOutSums":
-        """Return the sums over no samples."""
-        return cls(jnp.zeros(size), jnp.zeros(size), jnp.zeros(size, bool))
-
-    def plus(self, samples: ImportanceSamples, log_sum: Float[Array, "B"]) -> "LeaveOneOutSums":
-        """Return the sums with these samples added; `log_sum` is log Σ_k f_k of all."""
-        shares = jnp.exp(samples.log_weights - log_sum)
-        small = jnp.where(shares <= 0.5, shares, 0.0)
-        return LeaveOneOutSums(
-            self.logs + jnp.sum(jnp.log1p(-small), axis=0),
-            self.small + jnp.sum(small, axis=0),
-            self.has_large | jnp.any(shares > 0.5, axis=0),
-        )
-
-    def correction(self, num_samples: int) -> Float[Array, "B"]:
-        """Return what the jackknife subtracts from L̂: (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K))."""
-        logs = self.logs + jnp.where(self.has_large, jnp.log(self.small), 0.0)
-        return (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
+def _with_more_shares(sums: Sums, shares: Float[Array, "S B"]) -> Sums:
+    """Return Σ log(1 − w̃_j) and Σ w̃_j over w̃_j ≤ 1/2, and whether one is above, with more samples."""
+    logs, small_ones, has_large = sums
+    small = jnp.where(shares <= 0.5, shares, 0.0)
+    logs = logs + jnp.sum(jnp.log1p(-small), axis=0)
+    return logs, small_ones + jnp.sum(small, axis=0), has_large | jnp.any(shares > 0.5, axis=0)
 
 
 def _statistics(
@@ -273,30 +234,39 @@ def _statistics(
 ) -> tuple[Float[Array, "B"], ...]:
     batch: Batch = examples.batch(rows, jnp.result_type(float))
 
-    def over_blocks(plus: Callable[[Any, ImportanceSamples], Any], sums: Any) -> Any:
-        """Add all samples to the sums, block by block; the same samples at every call."""
+    def over_blocks(added: Callable[[Sums, Array], Sums], sums: Sums) -> Sums:
+        """Add the log-weights of all samples to the sums, block by block; the same samples at every call."""
 
-        def add_block(number: Int[Array, ""], sums: Any, size: int = BLOCK) -> Any:
-            return plus(sums, model.importance_samples(jax.random.fold_in(key, number), batch, size))
+        def add_block(number: Int[Array, ""], sums: Sums, size: int = BLOCK) -> Sums:
+            return added(sums, model.importance_samples(jax.random.fold_in(key, number), batch, size).log_weights)
 
         whole, rest = divmod(num_samples, BLOCK)
         if whole:
             sums = jax.lax.fori_loop(0, whole, add_block, sums)
         return add_block(jnp.asarray(whole), sums, rest) if rest else sums
 
-    sums = over_blocks(RunningSums.plus, RunningSums.zero(rows.shape[0]))
-    bound = sums.log_scale + jnp.log(sums.weights) - jnp.log(num_samples)
-    effective = jnp.where(sums.squares > 0, sums.weights**2 / sums.squares, 0.0)
+    size = rows.shape[0]
+    nothing = (jnp.full(size, -jnp.inf), jnp.zeros(size), jnp.zeros(size))
+    log_scale, weights, squares = over_blocks(_with_more_weights, nothing)
+    bound = log_scale + jnp.log(weights) - jnp.log(num_samples)
+    effective = jnp.where(squares > 0, weights**2 / squares, 0.0)
     # The delta method: Var log f̄ ≈ Var f̄ / f̄², with the sample variance s² / K of the mean f̄, and
     # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
     relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
     variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
-    statistics = (jnp.where(sums.weights > 0, bound, -jnp.inf), variance, effective)
+    statistics = (jnp.where(weights > 0, bound, -jnp.inf), variance, effective)
     if not jackknife:
         return statistics
-    log_sum = jnp.where(sums.weights > 0, sums.log_scale + jnp.log(sums.weights), 0.0)
-    left_out = over_blocks(lambda sums, samples: sums.plus(samples, log_sum), LeaveOneOutSums.zero(rows.shape[0]))
-    return *statistics, jnp.where(left_out.small > 0, bound - left_out.correction(num_samples), -jnp.inf)
+    # The jackknife subtracts (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K)) from L̂. At most one w̃_j is above a half,
+    # and 1 − w̃_j is then the sum of the others.
+    log_sum = jnp.where(weights > 0, log_scale + jnp.log(weights), 0.0)
+    logs, small, has_large = over_blocks(
+        lambda sums, log_weights: _with_more_shares(sums, jnp.exp(log_weights - log_sum)),
+        (jnp.zeros(size), jnp.zeros(size), jnp.zeros(size, bool)),
+    )
+    logs = logs + jnp.where(has_large, jnp.log(small), 0.0)
+    correction = (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
+    return *statistics, jnp.where(small > 0, bound - correction, -jnp.inf)
 
 
 def _statistics_of_slices(

@@ -80,9 +80,7 @@ class TrainingState(eqx.Module):
     average: PyTree | None  # exponential average of the model's parameters
     update: Int[Array, ""]  # updates done
     totals: Totals
-    first_bad_update: Int[
-        Array, ""
-    ]  # the first one after which bound or parameters were seen not to be finite; 0: none
+    first_bad_update: Int[Array, ""]  # after which bound or parameters were seen not to be finite; 0: none
 
 
 class Trainer(eqx.Module):
@@ -219,10 +217,14 @@ def gradient_and_estimate(
         return -jnp.mean(estimate.surrogate), estimate  # the only minus sign: optimizers minimise
 
     gradient, estimate = jax.grad(objective, has_aux=True)(trainable)
-    if part is not None:
-        _refuse_other_shapes(estimate)
-        gradient, estimate = part.mean_and_joined(gradient, estimate)
-    return gradient, estimate
+    if part is None:
+        return gradient, estimate
+    if any(leaf.shape[-1:] != estimate.surrogate.shape for leaf in jax.tree.leaves(estimate)):
+        raise UsageError(
+            "On several devices all that an estimate holds is joined along its last axis, which must be the examples: "
+            "train with one device, or give the estimator's residual that axis."
+        )
+    return part.mean_and_joined(gradient, estimate)
 
 
 def _estimate(
@@ -240,14 +242,6 @@ def _estimate(
     if part is not None and not getattr(model, "heeds_parts", False):
         keys = jax.tree.map(lambda key: fold_in(key, part.index), keys)
     return estimator(samples_for(model, estimator.needs, keys, batch, trainer.num_samples), batch)
-
-
-def _refuse_other_shapes(estimate: Estimate) -> None:
-    if any(leaf.shape[-1:] != estimate.surrogate.shape for leaf in jax.tree.leaves(estimate)):
-        raise UsageError(
-            "On several devices all that an estimate holds is joined along its last axis, which must be the examples: "
-            "train with one device, or give the estimator's residual that axis."
-        )
 
 
 def _average(decay: float | None, average: PyTree, model: PyTree, number: Int[Array, ""]) -> PyTree:
