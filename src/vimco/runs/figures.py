@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -29,40 +30,43 @@ STYLE: Any = {
 MOST_COLUMNS = 3  # of panels
 
 
+@mpl.rc_context(STYLE)
 def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
     """Return the figure as the content of a file."""
     buffer = io.BytesIO()
     # No date in the file: the same figure gives the same bytes.
     metadata = {"Date": None} if kind == "svg" else {}
-    with _style(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name may contain characters that the font lacks
         figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
     return buffer.getvalue()
 
 
+@mpl.rc_context(STYLE)
 def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Return bound, learning signal and effective sample size of one run against updates."""
-    with _style():
-        figure = Figure(figsize=(9.5, 2.9), layout="constrained")
-        bound, signal, effective = figure.subplots(1, 3)
-        _line(bound, metrics, "train_bound", "training", COLOURS[5])
-        _line(bound, metrics, "validation_bound", "validation", COLOURS[0], marker=".")
-        _line(bound, metrics, "average_validation_bound", "validation, averaged parameters", COLOURS[1], marker=".")
-        _line(signal, metrics, "signal_rms", None, COLOURS[0])
-        _line(effective, metrics, "effective_sample_size", None, COLOURS[0])
-        _hide_first_steps(bound, metrics)
-        bound.set_ylabel("bound (nats)")
-        signal.set_ylabel("learning signal (RMS)")
-        effective.set_ylabel("effective sample size")
-        if bound.lines:
-            bound.legend(loc="lower right")
-        for axes in (bound, signal, effective):
-            _count_updates(axes)
-        if title:
-            figure.suptitle(title, fontsize=9)
-        return figure
+    figure = Figure(figsize=(9.5, 2.9), layout="constrained")
+    bound, signal, effective = figure.subplots(1, 3)
+    bounds = _line(bound, metrics, "train_bound", "training", COLOURS[5])
+    bounds += _line(bound, metrics, "validation_bound", "validation", COLOURS[0], ".")
+    bounds += _line(bound, metrics, "average_validation_bound", "validation, averaged parameters", COLOURS[1], ".")
+    _line(signal, metrics, "signal_rms", None, COLOURS[0])
+    _line(effective, metrics, "effective_sample_size", None, COLOURS[0])
+    if len(bounds) > 20:  # hide the steep first steps, so that the later differences are visible
+        low, high = np.quantile(bounds, 0.1), max(bounds)
+        bound.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+    if bounds:
+        bound.legend(loc="lower right")
+    labels = ("bound (nats)", "learning signal (RMS)", "effective sample size")
+    for axes, label in zip((bound, signal, effective), labels, strict=True):
+        axes.set_ylabel(label)
+        _count_updates(axes)
+    if title:
+        figure.suptitle(title, fontsize=9)
+    return figure
 
 
+@mpl.rc_context(STYLE)
 def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarithmic: bool = False) -> Figure:
     """Return panels by their titles, three in a row, each with curves against updates and a legend below.
 
@@ -70,38 +74,33 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
     """
     columns = min(len(contents), MOST_COLUMNS)
     rows = math.ceil(len(contents) / MOST_COLUMNS)
-    with _style():
-        figure = Figure(figsize=(4.9 * max(columns, 1.2), 4.3 * rows), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=not is_logarithmic)
-        for axes in grid.flat[len(contents) :]:
-            axes.set_axis_off()
-        for axes, (title, curves) in zip(grid.flat, contents.items(), strict=False):
-            axes.set_title(title)
-            _count_updates(axes)
-            for curve in curves:
-                axes.plot(
-                    *zip(*curve.points, strict=True),
-                    color=curve.colour,
-                    label=curve.label,
-                    linestyle=curve.line,
-                    marker="." if len(curve.points) < 5 else "",  # a short line would be invisible
-                )
-            if curves:
-                _legend(axes, curves)
-            else:
-                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="#666666")
-                axes.set_xticks([])
-            if is_logarithmic:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-                axes.yaxis.set_major_formatter("{x:g}")
-                axes.yaxis.set_minor_formatter(NullFormatter())
-        for axes in grid[:, 0]:
-            axes.set_ylabel(quantity)
-        everything = [curve for curves in contents.values() for curve in curves]
-        if everything and not is_logarithmic:
-            grid[0, 0].set_ylim(*_range_of_bounds(everything))
-        return figure
+    figure = Figure(figsize=(4.9 * max(columns, 1.2), 4.3 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=not is_logarithmic)
+    for axes in grid.flat[len(contents) :]:
+        axes.set_axis_off()
+    for axes, (title, curves) in zip(grid.flat, contents.items(), strict=False):
+        axes.set_title(title)
+        _count_updates(axes)
+        for curve in curves:
+            marker = "." if len(curve.points) < 5 else ""  # a short line would be invisible
+            style = {"color": curve.colour, "linestyle": curve.line, "marker": marker}
+            axes.plot(*zip(*curve.points, strict=True), label=curve.label, **style)
+        if curves:
+            _legend(axes, curves)
+        else:
+            axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="#666666")
+            axes.set_xticks([])
+        if is_logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+    for axes in grid[:, 0]:
+        axes.set_ylabel(quantity)
+    everything = [curve for curves in contents.values() for curve in curves]
+    if everything and not is_logarithmic:
+        grid[0, 0].set_ylim(*_range_of_bounds(everything))
+    return figure
 
 
 def image_grid(rows: Mapping[str, np.ndarray], image_shape: tuple[int, int]) -> Figure:
@@ -124,26 +123,13 @@ def image_grid(rows: Mapping[str, np.ndarray], image_shape: tuple[int, int]) -> 
 
 def _line(
     axes: Any, metrics: Sequence[Mapping[str, Any]], name: str, label: str | None, colour: str, marker: str = ""
-) -> None:
+) -> list[float]:
+    """Draw a metric where it was measured; return its values."""
     points = [(line["update"], line[name]) for line in metrics if line.get(name) is not None]
     if points:
         marker = marker or ("." if len(points) == 1 else "")  # a line of one point would be invisible
         axes.plot(*zip(*points, strict=True), label=label, color=colour, marker=marker, markersize=4)
-
-
-def _hide_first_steps(axes: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Hide the steep first steps, so that the later differences are visible."""
-    names = ("train_bound", "validation_bound", "average_validation_bound")
-    values = [line[name] for line in metrics for name in names if line.get(name) is not None]
-    if len(values) > 20:
-        low, high = np.quantile(values, 0.1), max(values)
-        axes.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
-
-
-def _style() -> Any:
-    import matplotlib as mpl
-
-    return mpl.rc_context(STYLE)
+    return [value for _, value in points]
 
 
 def _count_updates(axes: Any) -> None:
@@ -159,14 +145,9 @@ def _legend(axes: Any, curves: Sequence[Curve]) -> None:
     longest = max(map(len, columns))
     nothing = axes.plot([], [], alpha=0)[0]
     labels = [label for column in columns for label in (*column, *[""] * (longest - len(column)))]
-    axes.legend(
-        [lines.get(label, nothing) for label in labels],
-        labels,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
-        ncols=len(columns),
-        handlelength=3,
-    )
+    handles = [lines.get(label, nothing) for label in labels]
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
+    axes.legend(handles, labels, **place, ncols=len(columns), handlelength=3)
 
 
 def _range_of_bounds(curves: Sequence[Curve]) -> tuple[float, float]:

@@ -21,16 +21,14 @@ class Pictures(Observer):
             draw_samples(run, experiment=experiment, model=model)
 
 
-def draw_curves(run: Run) -> Path:
+def draw_curves(run: Run) -> None:
     """Write `curves.png` into the run directory."""
     from vimco.runs import figures  # matplotlib is slow to import and rarely needed
 
     config = run.config
     estimator = " ".join((config.estimator, *config.estimator_options))
     title = f"{config.data}, {config.task}, {estimator}, K = {config.num_samples}, seed {config.seed}"
-    path = run.path / "curves.png"
-    write_file(path, figures.figure_bytes(figures.curves(run.metrics(), title)))
-    return path
+    write_file(run.path / "curves.png", figures.figure_bytes(figures.curves(run.metrics(), title)))
 
 
 def draw_samples(
