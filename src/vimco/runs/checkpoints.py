@@ -1,29 +1,29 @@
 """Checkpoints: the latest state of a run, and the previous one as a fallback."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vimco.errors import UsageError
-from vimco.files import rename_file
 from vimco.runs.config import MAX_UPDATES, RunConfig
 from vimco.runs.store import DamagedFileError, fits, read_arrays, read_facts, write_tree
 
 CHECKPOINT = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 
-_BEST = ({"update": int, "validation_bound": float}, None)
-_KINDS = {"update": int, "seconds": float, "best": _BEST, "best_average": _BEST}
+BEST_KIND = ({"update": int, "validation_bound": float}, None)
+_KINDS = {"update": int, "seconds": float, "best": BEST_KIND, "best_average": BEST_KIND}
+# Not in the checkpoints of earlier versions:
 _LATER_KINDS = {
     "logged_update": int,
     "logged_seconds": float,
     "processor_seconds": float,
     "identity": {},
     "checksum": str,
-}  # not in the checkpoints of earlier versions
+}
 
 
 @dataclass
@@ -54,11 +54,11 @@ def facts_of_run(config: RunConfig, checksum: str) -> dict[str, Any]:
     return {"identity": json.loads(json.dumps(config.identity)), "checksum": checksum}
 
 
-def refuse_another_run(facts: dict[str, Any], config: RunConfig, checksum: str, path: Path) -> None:
-    """Refuse a file whose facts are of a run with another configuration or other data."""
-    own = facts_of_run(config, checksum)
-    there, here = ({**f.get("identity", {}), "checksum of the data": f.get("checksum", checksum)} for f in (facts, own))
-    for name in sorted(there.keys() & here.keys()):
+def refuse_another_run(facts: dict[str, Any], own: dict[str, Any], path: Path) -> None:
+    """Refuse a file whose facts are of a run with another configuration or other data than one's own."""
+    here = {**own["identity"], "checksum of the data": own["checksum"]}
+    there = {**here, **facts.get("identity", {}), "checksum of the data": facts.get("checksum", own["checksum"])}
+    for name in sorted(here):
         if there[name] != here[name]:
             raise UsageError(
                 f"{path} is of another run: its {name} is {there[name]!r}, and {here[name]!r} here. Put the run's own "
@@ -90,7 +90,7 @@ def latest_checkpoint(path: Path) -> Checkpoint:
             "new run."
         ) from error
     why = f"{latest_error} Resuming from the checkpoint before it, of update {checkpoint.update:,}."
-    return Checkpoint(checkpoint.arrays, checkpoint.update, checkpoint.progress, checkpoint.facts, why)
+    return replace(checkpoint, fallback=why)
 
 
 def latest_update(path: Path) -> int:
@@ -103,11 +103,6 @@ def latest_update(path: Path) -> int:
         if fits(update, int):
             return update
     return 0
-
-
-def restore_previous_checkpoint(path: Path) -> None:
-    """Replace a damaged latest checkpoint by the previous one, so that the damaged one is not kept as previous."""
-    rename_file(path / PREVIOUS, path / CHECKPOINT)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -126,5 +121,4 @@ def _read(path: Path) -> Checkpoint:
     known: dict[str, Any] = {field.name: given[field.name] for field in fields(Progress) if field.name in given}
     for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON does not tell 3 from 3.0
         known[name] = float(known.get(name, 0.0))
-    progress = Progress(**known)
-    return Checkpoint(arrays, facts["update"], progress, facts)
+    return Checkpoint(arrays, facts["update"], Progress(**known), facts)

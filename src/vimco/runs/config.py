@@ -91,7 +91,9 @@ class RunConfig:
     """Also write TensorBoard event files (needs the extra: pip install "vimco[tensorboard]")."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        for name, hint in _hints().items():
+            if not fits(getattr(self, name), hint):
+                raise UsageError(f"The field {name!r} must be {in_words(hint)}; got {getattr(self, name)!r}.")
         for name, entry in (("task", MODELS[self.task]), ("estimator", ESTIMATORS[self.estimator])):
             options = entry.canonical(getattr(self, f"{name}_options"))
             object.__setattr__(self, f"{name}_options", options)
@@ -175,9 +177,7 @@ class RunConfig:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "RunConfig":
         """Return the configuration in a JSON record; refuse unknown and ill-typed fields by name."""
-        fields = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(record) - fields)
-        if unknown:
+        if unknown := sorted(set(record) - set(_hints())):
             raise UsageError(
                 f"The configuration has no field {unknown[0]!r}: it is misspelt, or written by another version."
             )
@@ -191,12 +191,5 @@ def _option(name: str) -> str:
 
 @functools.cache
 def _hints() -> dict[str, Any]:
+    """Return the types of all fields."""
     return typing.get_type_hints(RunConfig)
-
-
-def _check_types(config: RunConfig) -> None:
-    hints = _hints()
-    for field in dataclasses.fields(config):
-        value, hint = getattr(config, field.name), hints[field.name]
-        if not fits(value, hint):
-            raise UsageError(f"The field {field.name!r} must be {in_words(hint)}; got {value!r}.")

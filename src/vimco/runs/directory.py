@@ -1,23 +1,12 @@
 """A run directory: configuration, metrics, checkpoints, summary; writing and reading them.
 
-=================================  =================================================================================
-config.json                        the configuration, versions, thread count, and the data set's checksum
-metrics.jsonl                      one line a log point, each with its `update`
-checkpoint.safetensors             the latest state: all that is needed to resume bit for bit
-checkpoint.previous.safetensors    the one before it, the fallback if the latest is damaged
-best.safetensors                   the model with the best validation bound
-best_average.safetensors           the averaged parameters with the best validation bound, where they are kept
-summary.json                       the results, evaluations (`stages`: those from before an extension) and `noise`
-evaluation-*-part-*.safetensors    parts of an evaluation, until all are there
-curves.png, samples.png            pictures
-page.html                          the model as a web page to draw on, on request
-tensorboard/                       event files, on request
-=================================  =================================================================================
+`docs/how-to/program.md` lists its files. While an evaluation is made in parts, there is a file for each part, too.
 """
 
 import contextlib
 import importlib.metadata
 import itertools
+import math
 import os
 import platform
 import sys
@@ -35,22 +24,11 @@ from vimco.data import Dataset, Progress, load_dataset
 from vimco.data.dataset import LARGEST_IMAGE
 from vimco.errors import UsageError
 from vimco.files import remove_file, remove_unfinished_files
-from vimco.runs.checkpoints import CHECKPOINT, facts_of_run, latest_checkpoint, latest_update, refuse_another_run
+from vimco.runs import checkpoints, store
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.runs.locks import lock_records
-from vimco.runs.store import (
-    DamagedFileError,
-    filled,
-    fits,
-    metrics_and_damage,
-    read_arrays,
-    read_facts,
-    read_json,
-    with_null,
-    write_json,
-    write_tree,
-)
+from vimco.runs.store import fits, write_json
 from vimco.runs.team import Team
 from vimco.training.devices import mesh_of
 from vimco.training.evaluation import Evaluation, Prediction, evaluate, joined
@@ -58,33 +36,35 @@ from vimco.training.evaluation import Evaluation, Prediction, evaluate, joined
 Weights = Literal["best", "best-average", "latest"]
 T = TypeVar("T")
 
-CONFIG = "config.json"
-METRICS = "metrics.jsonl"
-SUMMARY = "summary.json"
+CONFIG = "config.json"  # the configuration, versions, thread count, and the data set's checksum
+METRICS = "metrics.jsonl"  # one line a log point, each with its `update`
+SUMMARY = "summary.json"  # the results, evaluations (`stages`: those from before an extension) and `noise`
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
-
 
 EVALUATION_SEED = 0  # of the samples for every number of a table
 VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
 
-_BEST = ({"update": int, "validation_bound": float}, None)
 _EVALUATION = {
     **dict.fromkeys(("seed", "update", "num_samples"), int),
     **dict.fromkeys(("split", "weights"), str),
     **dict.fromkeys(("negative_log_likelihood", "standard_error"), (float, None)),
 }
-_PART = ("bound", "variance", "effective_sample_size")
-_STAGE = {"updates": int, "evaluations": [_EVALUATION]}
 _NOISE = {
     **dict.fromkeys(("num_samples", "draws", "update"), int),
     **dict.fromkeys(("estimator", "weights"), str),
-    **dict.fromkeys(
-        (*("bound", "effective_sample_size", "model_variance", "model_snr", "proposal_variance", "proposal_snr"),),
-        (float, None),
-    ),
+    **dict.fromkeys(("bound", "effective_sample_size"), (float, None)),
+    **dict.fromkeys(("model_variance", "model_snr", "proposal_variance", "proposal_snr"), (float, None)),
 }
-_SUMMARY = {"updates": int, "best": _BEST, "best_average": _BEST, "note": str, "evaluations": [_EVALUATION]}
-_LATER = {"stages": [_STAGE], "noise": [_NOISE]}  # of a run that was extended, or whose gradients were measured
+_SUMMARY = {  # a run has some of these
+    "updates": int,
+    "best": checkpoints.BEST_KIND,
+    "best_average": checkpoints.BEST_KIND,
+    "note": str,
+    "evaluations": [_EVALUATION],
+    "stages": [{"updates": int, "evaluations": [_EVALUATION]}],
+    "noise": [_NOISE],
+}
+_PART = ("bound", "variance", "effective_sample_size")  # the arrays in a part of an evaluation
 
 
 @dataclass(frozen=True)
@@ -109,12 +89,12 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics so far; a line cut off by a crash is left out."""
-        return self._read(METRICS, metrics_and_damage)[0]
+        return self._read(METRICS, store.metrics_and_damage)[0]
 
     @property
     def problems(self) -> list[str]:
         """The parts that could not be read, a sentence each."""
-        lines, damaged = self._read(METRICS, metrics_and_damage)
+        lines, damaged = self._read(METRICS, store.metrics_and_damage)
         path, last = self.path / METRICS, lines[-1]["update"] if lines else 0
         if damaged:
             return [f"{path}: {damaged} damaged lines are left out."]
@@ -128,8 +108,10 @@ class Run:
 
     def _read(self, name: str, reader: Callable[[Path], T]) -> T:
         """Return the content of a file, read again only where the file has changed."""
-        path = self.path / name
-        stamp = (file.st_mtime_ns, file.st_size, file.st_ino) if (file := _status(path)) else None
+        path, stamp = self.path / name, None
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         if name not in self._known or self._known[name][0] != stamp:
             self._known[name] = (stamp, reader(path))
         return self._known[name][1]
@@ -146,10 +128,8 @@ class Run:
 
     def best(self, weights: Weights = "best") -> tuple[int, float] | None:
         """Return update and value of its best validation bound."""
-        points = [(bound, -update) for update, bound in self.curve(VALIDATION[weights])]
-        if points:
-            bound, update = max(points)
-            return -update, bound
+        if points := self.curve(VALIDATION[weights]):
+            return max(points, key=lambda point: (point[1], -point[0]))
         best = self.summary().get(weights.replace("-", "_"))
         return (best["update"], best["validation_bound"]) if best else None
 
@@ -174,20 +154,12 @@ class Run:
 
         An extended run may find better parameters; an evaluation of the earlier ones then does not count.
         """
-        wanted: dict[str, Any] = {
-            "split": "test",
-            "weights": weights,
-            "num_samples": num_samples,
-            "seed": EVALUATION_SEED,
-        }
-        records = self.stages.get(updates or 0)
-        if records is None and updates in (None, self.updates):
+        wanted = {"split": "test", "weights": weights, "num_samples": num_samples, "seed": EVALUATION_SEED}
+        records = self.stages.get(updates or 0, [])
+        if not records and updates in (None, self.updates):
             best = self.best(weights)
-            records, wanted = self.evaluations, {**wanted, "update": best[0] if best else None}
-        for record in records or []:
-            if all(record.get(name) == value for name, value in wanted.items()):
-                return record
-        return None
+            records = [record for record in self.evaluations if best and record["update"] == best[0]]
+        return next((record for record in records if wanted.items() <= record.items()), None)
 
     def model(self, weights: Weights = "best") -> Any:
         """Return the model with its best, latest, or best averaged parameters."""
@@ -197,21 +169,21 @@ class Run:
         """Return the model with these parameters, and the update after which they were kept, reading the file once."""
         with precision(self.config):
             if weights == "latest":
-                checkpoint = latest_checkpoint(self.path)
+                checkpoint = checkpoints.latest_checkpoint(self.path)
                 if checkpoint.fallback is not None:
                     warnings.warn(checkpoint.fallback, stacklevel=3)
-                path, facts = self.path / CHECKPOINT, checkpoint.facts
+                path, facts = self.path / checkpoints.CHECKPOINT, checkpoint.facts
                 arrays = {n.removeprefix("model."): a for n, a in checkpoint.arrays.items() if n.startswith("model.")}
             else:
                 path = self.path / BEST[weights]
                 if not path.exists():
                     raise UsageError(self._why_missing(weights))
-                arrays, facts = read_arrays(path)
-            mean = np.zeros(self.image_shape[0] * self.image_shape[1])
+                arrays, facts = store.read_arrays(path)
+            mean = np.zeros(math.prod(self.image_shape))
             template = eqx.filter_eval_shape(lambda: untrained_model(self.config, mean, self.image_shape))
-            model = filled(template, arrays, path)
-            refuse_another_run(facts, self.config, self.data["checksum"], path)
-            return model, update_in(facts, path)
+            model = store.filled(template, arrays, path)
+            checkpoints.refuse_another_run(facts, self.facts, path)
+            return model, _update_in(facts, path)
 
     def _why_missing(self, weights: Weights) -> str:
         """Return the sentence for parameters that are not in the directory."""
@@ -225,14 +197,14 @@ class Run:
     def update_of(self, weights: Weights) -> int:
         """Return the update after which these parameters were kept."""
         if weights == "latest":
-            return latest_update(self.path)
+            return checkpoints.latest_update(self.path)
         path = self.path / BEST[weights]
-        return update_in(read_facts(path), path)
+        return _update_in(store.read_facts(path), path)
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts in each of its weights files, which identify the run."""
-        return facts_of_run(self.config, self.data["checksum"])
+        return checkpoints.facts_of_run(self.config, self.data["checksum"])
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
         """Return the data set that the run was trained on, checked to be the same; `progress` reports a download."""
@@ -271,9 +243,8 @@ class Run:
             key = key_for(Purpose.EVALUATION, seed)
             model, update = self.model_and_update(weights)
             dataset = self.dataset()
-        options = str((num_samples, split, weights, seed, devices, jackknife, part))
         team.require_same(
-            options=options,
+            options=str((num_samples, split, weights, seed, devices, jackknife, part)),
             configuration=str(self.config),
             data=dataset.checksum,
             weights=str(update),
@@ -308,13 +279,8 @@ class Run:
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
         """Write an evaluation to `summary.json`; it replaces an earlier one of the same kind."""
         which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
-        record = {**which, **with_null(evaluation.to_json())}
-        kind = ("split", "weights", "seed", "num_samples")
-        with lock_records(self.path):
-            remove_unfinished_files(self.path, SUMMARY)  # of a process that was killed
-            summary = _summary(self.path / SUMMARY)
-            others = [e for e in summary.get("evaluations", []) if any(e[name] != record[name] for name in kind)]
-            write_json(self.path / SUMMARY, {**summary, "evaluations": [*others, record]})
+        record = {**which, **evaluation.to_json()}
+        self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples"))
         if (split, seed) == ("test", EVALUATION_SEED):
             for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
                 remove_file(part)  # what it was to be made of, perhaps by a study that was stopped
@@ -326,51 +292,46 @@ class Run:
 
     def record_noise(self, records: Sequence[dict[str, Any]]) -> None:
         """Write the noise of gradients to `summary.json`; it replaces earlier records of the same kind."""
-        kind = ("estimator", "num_samples", "weights", "update")
+        self._replace_records("noise", records, ("estimator", "num_samples", "weights", "update"))
+
+    def _replace_records(self, section: str, records: Sequence[dict[str, Any]], kind: Sequence[str]) -> None:
+        """Write records to a section of `summary.json`, instead of those that agree in all fields of `kind`."""
         new = {tuple(record[name] for name in kind) for record in records}
         with lock_records(self.path):
             remove_unfinished_files(self.path, SUMMARY)  # of a process that was killed
             summary = _summary(self.path / SUMMARY)
-            others = [r for r in summary.get("noise", []) if tuple(r[name] for name in kind) not in new]
-            write_json(self.path / SUMMARY, {**summary, "noise": [*others, *map(with_null, records)]})
+            others = [r for r in summary.get(section, []) if tuple(r[name] for name in kind) not in new]
+            write_json(self.path / SUMMARY, {**summary, section: [*others, *map(store.with_null, records)]})
 
     def record_part(self, evaluation: Evaluation, weights: Weights, part: tuple[int, int]) -> None:
         """Write a part of an evaluation for a table to a file of its own, until `join_parts` joins all."""
         arrays = {name: getattr(evaluation, name) for name in _PART}
-        units, prediction = evaluation.active_units, evaluation.prediction
-        more = {"active_units": units, "prediction": None if prediction is None else list(prediction)}
-        facts = {**self.facts, "update": evaluation.update, **more}
-        write_tree(self._part(evaluation.num_samples, weights, part), arrays, facts)
+        more = {name: getattr(evaluation, name) for name in ("update", "active_units", "prediction")}
+        facts = {**self.facts, **more}
+        store.write_tree(self._part(evaluation.num_samples, weights, part), arrays, facts)
 
     def evaluated_part(self, num_samples: int, weights: Weights, part: tuple[int, int]) -> Evaluation | None:
         """Return a part that was written for the present weights; None if there is none."""
         path = self._part(num_samples, weights, part)
         try:
-            arrays, facts = read_arrays(path)
-            refuse_another_run(facts, self.config, self.data["checksum"], path)
+            arrays, facts = store.read_arrays(path)
+            checkpoints.refuse_another_run(facts, self.facts, path)
         except UsageError:
             return None
-        if facts.get("update") != self.update_of(weights) or not set(_PART) <= arrays.keys():
-            return None
-        columns = [arrays[name] for name in _PART]
-        if any(c.ndim != 1 or c.dtype.kind != "f" or len(c) != len(columns[0]) or not len(c) for c in columns):
+        bound, variance, effective = columns = [arrays.get(name, np.zeros(0)) for name in _PART]
+        is_whole = all(c.size and c.dtype.kind == "f" and c.shape == (bound.size,) for c in columns)
+        if facts.get("update") != self.update_of(weights) or not is_whole:
             return None
         units: Any = facts.get("active_units")
-        prediction: Any = facts.get("prediction")
-        return Evaluation(
-            num_samples,
-            arrays["bound"],
-            arrays["variance"],
-            arrays["effective_sample_size"],
-            facts["update"],
-            active_units=tuple(units) if fits(units, [int]) else None,
-            prediction=Prediction(*prediction) if fits(prediction, [float]) and len(prediction) == 3 else None,
-        )
+        labels: Any = facts.get("prediction")
+        active = tuple(units) if fits(units, [int]) else None
+        prediction = Prediction(*labels) if fits(labels, [float]) and len(labels) == 3 else None
+        return Evaluation(num_samples, bound, variance, effective, facts["update"], None, active, prediction)
 
     def join_parts(self, num_samples: int, weights: Weights, number: int) -> bool:
         """Record an evaluation whose parts are all there, and remove them; return whether they are."""
-        each = [(i + 1, number) for i in range(number)]
-        parts = [part for one in each if (part := self.evaluated_part(num_samples, weights, one)) is not None]
+        each = (self.evaluated_part(num_samples, weights, (i + 1, number)) for i in range(number))
+        parts = [part for part in each if part is not None]
         if len(parts) < number:
             return False
         self.record_evaluation(joined(parts), "test", weights, EVALUATION_SEED)
@@ -383,33 +344,32 @@ class Run:
 def load(path: str | Path) -> Run:
     """Return the run in a directory."""
     path = Path(path)
-    if not (path / CONFIG).exists():
+    file = path / CONFIG
+    if not file.exists():
         raise UsageError(f"{path} holds no run: there is no {CONFIG} in it.")
-    record = read_json(path / CONFIG)
-    missing = [name for name in ("config", "environment", "data") if not isinstance(record.get(name), dict)]
-    if missing:
-        raise UsageError(f"{path / CONFIG} has no section {missing[0]!r}: it is damaged.")
-    shape, checksum = record["data"].get("image_shape"), record["data"].get("checksum")
-    if not (isinstance(shape, list) and len(shape) == 2 and all(type(side) is int and side > 0 for side in shape)):
-        raise UsageError(f"{path / CONFIG}: the field 'image_shape' must be two positive integers; got {shape!r}.")
-    if shape[0] * shape[1] > LARGEST_IMAGE:
-        raise UsageError(
-            f"{path / CONFIG}: an image has at most {LARGEST_IMAGE:,} pixels; got {shape[0]} x {shape[1]}."
-        )
-    if not isinstance(checksum, str):
-        raise UsageError(f"{path / CONFIG}: the field 'checksum' must be a string; got {checksum!r}.")
+    record = store.read_json(file)
+    for section in ("config", "environment", "data"):
+        if not isinstance(record.get(section), dict):
+            raise UsageError(f"{file} has no section {section!r}: it is damaged.")
+    data = {"checksum": None, "name": "", "note": "", **record["data"]}
+    shape: Any = data.get("image_shape")
+    if not (fits(shape, [int]) and len(shape) == 2 and min(shape) > 0):
+        raise UsageError(f"{file}: the field 'image_shape' must be two positive integers; got {shape!r}.")
+    if math.prod(shape) > LARGEST_IMAGE:
+        raise UsageError(f"{file}: an image has at most {LARGEST_IMAGE:,} pixels; got {shape[0]} x {shape[1]}.")
+    for name in ("checksum", "name", "note"):
+        if not isinstance(data[name], str):
+            raise UsageError(f"{file}: the field {name!r} must be a string; got {data[name]!r}.")
     try:
         config = RunConfig.from_json(record["config"])
     except UsageError as error:
-        raise UsageError(f"{path / CONFIG}: {error}") from error
-    if not all(isinstance(record["data"].get(field, ""), str) for field in ("name", "note")):
-        raise UsageError(f"{path / CONFIG}: the fields 'name' and 'note' must be strings.")
+        raise UsageError(f"{file}: {error}") from error
     return Run(path, config, record["environment"], {"name": config.data, **record["data"]}, path.name)
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    summary = read_json(path) if path.exists() else {}
-    for name, kind in {**_SUMMARY, **_LATER}.items():
+    summary = store.read_json(path) if path.exists() else {}
+    for name, kind in _SUMMARY.items():
         if name in summary and not fits(summary[name], kind):
             raise UsageError(f"{path} is damaged: the field {name!r} is not what a run writes there.")
     return summary
@@ -417,13 +377,6 @@ def _summary(path: Path) -> dict[str, Any]:
 
 def _readable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: float("nan") if v is None else v for k, v in record.items()} for record in records]
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 def new_directory(config: RunConfig) -> Path:
@@ -446,19 +399,9 @@ def make_directory(path: Path) -> None:
 
 def new_run(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -> Run:
     """Return a new run, of which nothing is written yet."""
-    data = {
-        "name": dataset.name,
-        "checksum": dataset.checksum,
-        "image_shape": list(dataset.image_shape),
-        "note": dataset.note,
-    }
+    shape = list(dataset.image_shape)
+    data = {"name": dataset.name, "checksum": dataset.checksum, "image_shape": shape, "note": dataset.note}
     return Run(path, config, environment(devices), data, path.name)
-
-
-def create(run: Run) -> None:
-    """Begin a new run in its directory, which this process holds."""
-    refuse_occupied(run.path)  # another process may have written in the meantime
-    write_config(run)
 
 
 def refuse_occupied(path: Path) -> None:
@@ -504,10 +447,10 @@ def differences(run: Run, devices: int = 1) -> list[str]:
     ]
 
 
-def update_in(facts: dict[str, Any], path: Path) -> int:
+def _update_in(facts: dict[str, Any], path: Path) -> int:
     """Return the update in the facts of a weights file."""
     if not fits(facts.get("update"), int):
-        raise DamagedFileError(f"{path} is damaged: it does not say of which update it is.")
+        raise store.DamagedFileError(f"{path} is damaged: it does not say of which update it is.")
     return facts["update"]
 
 

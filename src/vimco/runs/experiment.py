@@ -1,7 +1,6 @@
 """From a configuration to the objects that it names: data on the device, model, estimator, trainer."""
 
 import enum
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -65,12 +64,12 @@ class Experiment:
                 f"--batch-size {self.config.batch_size} is more than the {len(self.dataset.train)} training examples "
                 f"of {self.dataset.name}: choose a smaller one."
             )
-        task, data = self.config.task, self.config.data
-        if MODELS[task].of_scenes and self.dataset.scenes is None:
+        task, data, has_labels = self.config.task, self.config.data, self.dataset.scenes is not None
+        if MODELS[task].of_scenes and not has_labels:
             raise UsageError(
                 f"--task {task} predicts labels, and --data {data} has none: use translated-mnist or cluttered-mnist."
             )
-        if self.dataset.scenes is not None and not MODELS[task].of_scenes:
+        if has_labels and not MODELS[task].of_scenes:
             tasks = " or ".join(name for name, family in MODELS.items() if family.of_scenes)
             raise UsageError(
                 f"--data {data} has labels, and images at random places: it is for --task {tasks}, not for --task "
@@ -98,18 +97,14 @@ class Experiment:
     @property
     def trainer(self) -> Trainer:
         """The loop's settings."""
+        seed = self.config.seed
         return Trainer(
             optimizer=optimizer(self.config),
             num_samples=self.config.num_samples,
             batch_size=self.config.batch_size,
             averaging=self.config.averaging,
-            keys=Keys(
-                *(
-                    key_for(purpose, self.config.seed)
-                    for purpose in (Purpose.LATENTS, Purpose.DREAMS, Purpose.AUXILIARY)
-                )
-            ),
-            key_of_order=key_for(Purpose.ORDER, self.config.seed),
+            keys=Keys(*(key_for(each, seed) for each in (Purpose.LATENTS, Purpose.DREAMS, Purpose.AUXILIARY))),
+            key_of_order=key_for(Purpose.ORDER, seed),
             mesh=self.mesh,
         )
 
@@ -140,13 +135,8 @@ def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int,
         **{name: getattr(config, name) for name in ARCHITECTURE},
     }
     taken = {name: facts[name] for name in family.parameters}
-    return _build_compiled(family.build, **taken, **family.arguments(config.task_options))
-
-
-@eqx.filter_jit
-def _build_compiled(build: Callable[..., Any], **arguments: Any) -> Any:
-    """Return the result of a function that is compiled as a whole, which is faster than operation by operation."""
-    return build(**arguments)
+    # Compiled as a whole, which is faster than operation by operation.
+    return eqx.filter_jit(family.build)(**taken, **family.arguments(config.task_options))
 
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:

@@ -21,17 +21,13 @@ class Signals(list[int]):
         if threading.current_thread() is not threading.main_thread():
             self.caught = []  # only the main thread can handle signals
 
-    def collect(self) -> None:
-        """Collect the first signal; later ones act as before."""
-        for name in self.caught:
-            signal.signal(name, self._receive)
-
     def restore(self) -> None:
         """Restore the previous handlers."""
         for name in self.caught:
             signal.signal(name, self.before[name])
 
-    def _receive(self, number: int, _frame: object) -> None:
+    def receive(self, number: int, _frame: object) -> None:
+        """Collect the first signal; later ones act as before."""
         if not self:
             self.append(number)
             self.first_at = time.monotonic()
@@ -52,7 +48,7 @@ class Signals(list[int]):
             yield
         finally:
             if is_ours:
-                signal.signal(signal.SIGTERM, self._receive)
+                signal.signal(signal.SIGTERM, self.receive)
 
 
 @contextlib.contextmanager
@@ -60,7 +56,8 @@ def collect_signals() -> Iterator[Signals]:
     """Collect the first SIGINT or SIGTERM; the next one acts at once, as usual."""
     signals = Signals()
     try:
-        signals.collect()
+        for name in signals.caught:
+            signal.signal(name, signals.receive)
         yield signals
     finally:
         signals.restore()

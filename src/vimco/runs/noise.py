@@ -66,9 +66,8 @@ def _measurable(names: Sequence[str], model: Any, batch: Batch, K: int) -> list[
 
 def _parts(statistics: GradientStatistics, model: Any, draws: int) -> dict[str, float]:
     """Return the numbers of the proposal, where there is one, and of the rest of the model."""
-    proposal = getattr(model, "proposal", None)
     parts = {"model": statistics}
-    if proposal is not None:
+    if getattr(model, "proposal", None) is not None:
         parts = {
             "model": statistics.of(lambda tree: eqx.tree_at(lambda m: m.proposal, tree, None)),
             "proposal": statistics.of(lambda tree: tree.proposal),

@@ -1,10 +1,10 @@
 """Training in a run directory: start, resume, extend; checkpoints, metrics, signals from the system."""
 
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from vimco.data import load_dataset
 from vimco.errors import UsageError
-from vimco.files import remove_unfinished_files
+from vimco.files import remove_unfinished_files, rename_file
 from vimco.parameters import partition
 from vimco.runs import checkpoints, directory, locks, store
 from vimco.runs.checkpoints import Checkpoint, Progress
@@ -56,17 +56,17 @@ def train(
 
     Mistakes in the configuration are refused before anything is written. `devices` is the number that share each batch.
     """
-    team, observer = Team(), observer or Observer()
+    team, observers = Team(), [observer or Observer()]
     path = directory.new_directory(config) if output is None else Path(output)
     with precision(config), contextlib.ExitStack() as stack:
         with team.as_one():
             mesh = mesh_of(devices)
             directory.refuse_occupied(path)
-            dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
+            dataset = load_dataset(config.data, binarize=config.binarize, progress=observers[0].downloaded)
             experiment = Experiment(config, dataset, mesh)
             _shapes_of_state(experiment)
             _trace_one_update(experiment)
-            observers = [observer, *(_own_observers(config) if team.is_first else [])]
+            observers += _own_observers(config, team)
             model = _starting_model(experiment)
         run = directory.new_run(path, config, dataset, devices)
         _require_same(team, run, devices)
@@ -75,7 +75,8 @@ def train(
             if team.is_first:
                 directory.make_directory(path)
                 lock = stack.enter_context(locks.lock_for_training(path))
-                directory.create(run)
+                directory.refuse_occupied(path)  # another process may have written in the meantime
+                directory.write_config(run)
         state = experiment.initial_state(model)
         return _Session(run, team, lock, experiment, state, Progress(), observers).run_to_end()
 
@@ -88,7 +89,7 @@ def resume(
     Budgets count from the run's beginning. On the same number of `devices` the run ends with the same parameters, bit
     for bit, as without interruption.
     """
-    team, observer = Team(), observer or Observer()
+    team, observers = Team(), [observer or Observer()]
     with team.as_one():
         mesh = mesh_of(devices)
         run = directory.load(path)
@@ -97,32 +98,27 @@ def resume(
             # An extension does not move the horizon of a schedule.
             horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
             changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
-            run = dataclasses.replace(run, config=dataclasses.replace(run.config, **changes))
+            run = replace(run, config=replace(run.config, **changes))
     _require_same(team, run, devices)
     with precision(run.config), contextlib.ExitStack() as stack:
         with team.as_one():
             lock = stack.enter_context(locks.lock_for_training(run.path)) if team.is_first else None
-            different = directory.differences(run, devices)
-            if different:
-                observer.warned(
-                    f"The last bits of the result may differ from an uninterrupted run: {'; '.join(different)}."
-                )
-            experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
-            observers = [observer, *(_own_observers(run.config) if team.is_first else [])]
-            checkpoint = checkpoints.latest_checkpoint(run.path) if checkpoints.has_checkpoint(run.path) else None
-            if checkpoint is None:  # stopped before its first checkpoint
-                _shapes_of_state(experiment)
+            if different := "; ".join(directory.differences(run, devices)):
+                observers[0].warned(f"The last bits of the result may differ from an uninterrupted run: {different}.")
+            experiment = Experiment(run.config, run.dataset(observers[0].downloaded), mesh)
+            observers += _own_observers(run.config, team)
+            shapes, checkpoint, progress = _shapes_of_state(experiment), None, Progress()
+            if checkpoints.has_checkpoint(run.path):
+                checkpoint = checkpoints.latest_checkpoint(run.path)
+                progress = checkpoint.progress
+                state = _state_in(checkpoint, shapes, run)
+            else:  # stopped before its first checkpoint
                 state = experiment.initial_state(_starting_model(experiment))
-            else:
-                _refuse_earlier_version(checkpoint, run)
-                state = filled(_shapes_of_state(experiment), checkpoint.arrays, run.path / checkpoints.CHECKPOINT)
-        progress = Progress() if checkpoint is None else checkpoint.progress
         team.require_same(checkpoint=str((int(state.update), progress)))
         session = _Session(run, team, lock, experiment, state, progress, observers)
         with team.as_one():
-            if checkpoint is not None:
-                session.check(checkpoint, is_extended=bool(given))
-        with team.as_one():
+            if given and checkpoint is not None:
+                session.refuse_used_budget()
             if team.is_first:
                 session.repair(checkpoint)
                 if given:
@@ -137,12 +133,17 @@ def _require_same(team: Team, run: Run, devices: int) -> None:
     team.require_same(configuration=config, data=run.data["checksum"], versions=versions, devices=str(devices))
 
 
-def _refuse_earlier_version(checkpoint: Checkpoint, run: Run) -> None:
+def _state_in(checkpoint: Checkpoint, shapes: Any, run: Run) -> Any:
+    """Return the training state in a checkpoint; refuse one of an earlier version, another model or another run."""
+    path = run.path / checkpoints.CHECKPOINT
     if "identity" not in checkpoint.facts:
         raise UsageError(
             f"{run.path} was trained by an earlier version, whose optimizer kept another state: it can be "
             f"evaluated and drawn, but not resumed. Start a new run from its weights: --init-from {run.path}."
         )
+    state = filled(shapes, checkpoint.arrays, path)
+    checkpoints.refuse_another_run(checkpoint.facts, run.facts, path)
+    return state
 
 
 def train_or_resume(
@@ -173,75 +174,68 @@ def train_or_resume(
     return resume(path, observer, devices=devices, **({} if is_same else budget))
 
 
-def _own_observers(config: RunConfig) -> list[Observer]:
-    return [*([EventFiles()] if config.tensorboard else []), Pictures()]
+def _own_observers(config: RunConfig, team: Team) -> list[Observer]:
+    """Return the observers that write to the run directory."""
+    if not team.is_first:
+        return []
+    return [EventFiles(), Pictures()] if config.tensorboard else [Pictures()]
 
 
+@dataclass
 class _Session:
     """The part of a run that one process trains."""
 
-    def __init__(
-        self,
-        run: Run,
-        team: Team,
-        lock: Lock | None,  # of the process that writes
-        experiment: Experiment,
-        state: Any,
-        progress: Progress,
-        observers: Sequence[Observer],  # warnings go to the first
-    ):
-        self.run, self.team, self.lock, self.experiment = run, team, lock, experiment
-        self.state = replicated(team.from_first(state), experiment.mesh)
-        self.progress, self.observers = progress, observers
-        self.trainer = replicated(experiment.trainer, experiment.mesh)
+    run: Run
+    team: Team
+    lock: Lock | None  # of the process that writes
+    experiment: Experiment
+    state: Any
+    progress: Progress
+    observers: Sequence[Observer]  # warnings go to the first
+
+    def __post_init__(self) -> None:
+        experiment, mesh = self.experiment, self.experiment.mesh
+        self.update = int(self.state.update)
+        self.state = replicated(self.team.from_first(self.state), mesh)
+        self.trainer = replicated(experiment.trainer, mesh)
         self.examples: Examples = experiment.examples("train")
         self.validation: Examples = experiment.examples("validation")
         self.updates_per_epoch = self.trainer.updates_per_epoch(self.examples)
-        self.total = run.config.total_updates(self.updates_per_epoch)
-        self.update = int(state.update)
-        self.epoch = self.update // self.updates_per_epoch
-        self.order = self.trainer.epoch_order(self.examples, self.epoch)
+        self.total = self.run.config.total_updates(self.updates_per_epoch)
+        self.epoch, self.order = -1, jnp.arange(0)  # `_advance` shuffles
         self.latest: dict[str, Any] = {}
         self.signals = Signals()
         self.saved_at = time.monotonic()
         self.has_compiled_validation = False
 
-    def check(self, checkpoint: Checkpoint, *, is_extended: bool) -> None:
-        """Refuse a checkpoint of another run, and a budget that is already used up."""
-        config = self.run.config
-        path = self.run.path / checkpoints.CHECKPOINT
-        checkpoints.refuse_another_run(checkpoint.facts, config, self.run.data["checksum"], path)
-        if is_extended and self.total is not None and self.update > self.total:
-            raise UsageError(
-                f"{self.run.path} has done {self.update:,} updates already, more than the {self.total:,} asked for: "
-                "budgets count from the run's beginning."
-            )
-        if is_extended and config.minutes is not None and self._is_over():
-            raise UsageError(
-                f"{self.run.path} has trained for {self.progress.seconds / 60:.1f} minutes already, and "
-                f"{config.minutes:g} were asked for: budgets count from the run's beginning."
-            )
+    def refuse_used_budget(self) -> None:
+        """Refuse a new budget that is already used up."""
+        done = ""
+        if self.total is None and self._is_over():
+            minutes = self.run.config.minutes
+            done = f"trained for {self.progress.seconds / 60:.1f} minutes already, and {minutes:g} were asked for"
+        elif self.total is not None and self.update > self.total:
+            done = f"done {self.update:,} updates already, more than the {self.total:,} asked for"
+        if done:
+            raise UsageError(f"{self.run.path} has {done}: budgets count from the run's beginning.")
 
     def repair(self, checkpoint: Checkpoint | None) -> None:
         """Restore the files of the directory to the state of the checkpoint, or of a new run."""
         if checkpoint is not None and checkpoint.fallback is not None:
             self.observers[0].warned(checkpoint.fallback)
-            checkpoints.restore_previous_checkpoint(self.run.path)
+            # It replaces the damaged one, which would otherwise be kept as the previous one.
+            rename_file(self.run.path / checkpoints.PREVIOUS, self.run.path / checkpoints.CHECKPOINT)
         remove_unfinished_files(self.run.path)
-        path = self.run.path / directory.METRICS
+        path, logged = self.run.path / directory.METRICS, self.progress.logged_update
         there, damaged = store.metrics_and_damage(path)
-        logged = self.progress.logged_update
-        if logged and not damaged and all(line["update"] != logged for line in there):
-            self.observers[0].warned(
-                f"{path}: the line of update {logged:,} was written, and is damaged or gone. Parameters and "
-                "checkpoints do not suffer."
-            )
+        what = ""
         if damaged:
-            lines = "1 line is" if damaged == 1 else f"{damaged} lines are"
-            self.observers[0].warned(
-                f"{path}: {lines} damaged, and left out. Parameters and checkpoints do not suffer."
-            )
-        store.truncate_metrics(path, self.progress.logged_update)
+            what = f"{'1 line is' if damaged == 1 else f'{damaged} lines are'} damaged, and left out"
+        elif logged and all(line["update"] != logged for line in there):
+            what = f"the line of update {logged:,} was written, and is damaged or gone"
+        if what:
+            self.observers[0].warned(f"{path}: {what}. Parameters and checkpoints do not suffer.")
+        store.truncate_metrics(path, logged)
 
     def run_to_end(self) -> Run:
         """Train to the end of the budget, then write the results. A signal raises `Interrupted`."""
@@ -279,9 +273,10 @@ class _Session:
                 f"--resume {self.run.path}."
             ) from error
 
-    def _ending_at_once(self) -> contextlib.AbstractContextManager[None]:
-        """Let SIGTERM end the process at once, unless others would lose it."""
-        return self.signals.end_at_once_on_sigterm() if self.team.size == 1 else contextlib.nullcontext()
+    def _compiling(self, is_first_call: bool) -> contextlib.AbstractContextManager[None]:
+        """Let SIGTERM end the process at once while a first call compiles, unless others would lose it."""
+        is_free = is_first_call and self.team.size == 1
+        return self.signals.end_at_once_on_sigterm() if is_free else contextlib.nullcontext()
 
     def _train(self) -> None:
         if self._is_line_due():  # the checkpoint was written just before the line
@@ -292,10 +287,7 @@ class _Session:
         while not self._is_over():
             start, processor_start = time.monotonic(), time.process_time()
             num_updates = min(num_updates, self._updates_to_next_stop())
-            if is_first:
-                with self._ending_at_once():  # the first call compiles, and nothing is unsaved
-                    self._advance(num_updates)
-            else:
+            with self._compiling(is_first):  # nothing is unsaved then
                 self._advance(num_updates)
             is_first, elapsed = False, self.team.gathered(time.monotonic() - start)[0]  # one clock for all
             self.progress.seconds += elapsed
@@ -306,11 +298,9 @@ class _Session:
             self._stop_if_signalled()
             if self._is_line_due():
                 self._log_line()
-            if self._is_over() or self._is_checkpoint_due():
+            since_saved = self.team.gathered(time.monotonic() - self.saved_at)[0]
+            if self._is_over() or since_saved > self.run.config.checkpoint_seconds:
                 self._save()
-
-    def _is_checkpoint_due(self) -> bool:
-        return self.team.gathered(time.monotonic() - self.saved_at)[0] > self.run.config.checkpoint_seconds
 
     def _stop_if_signalled(self, *_: int) -> None:
         signal_number = int(max(self.team.gathered(self.signals[0] if self.signals else 0)))
@@ -357,18 +347,6 @@ class _Session:
     def _is_validation_due(self) -> bool:
         return self._is_over() or self.update % self.run.config.validate_every == 0
 
-    def _log_line(self) -> None:
-        if not self._is_validation_due():
-            self._log({})
-        elif self.has_compiled_validation:
-            self._log(self._validate())
-        else:
-            self._save()  # nothing may be unsaved during compilation
-            with self._ending_at_once():
-                validation = self._validate()
-            self.has_compiled_validation = True
-            self._log(validation)
-
     def _validate(self) -> dict[str, Any]:
         """Return the validation bound with the training K, of the parameters and of their average, and with labels the
         error and log-loss of the former.
@@ -404,27 +382,40 @@ class _Session:
         if best is not None and bound <= best["validation_bound"]:
             return best
         best = {"update": self.update, "validation_bound": bound}
-        if self.lock is not None:
-            self.lock.check()
+        if self._may_write():
             write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
         return best
 
-    def _log(self, validation: dict[str, Any]) -> None:
-        update, seconds = self.progress.logged_update, self.progress.logged_seconds
+    def _may_write(self) -> bool:
+        """Return whether this process writes; refuse a directory that is no longer the run's."""
+        if self.lock is None:
+            return False
+        self.lock.check()
+        return True
+
+    def _log_line(self) -> None:
+        """Write a line of metrics, after a validation if one is due."""
+        validation, progress = {}, self.progress
+        if self._is_validation_due():
+            if not self.has_compiled_validation:
+                self._save()  # nothing may be unsaved during compilation
+            with self._compiling(not self.has_compiled_validation):
+                validation = self._validate()
+            self.has_compiled_validation = True
+        updates, seconds = self.update - progress.logged_update, progress.seconds - progress.logged_seconds
         line = {
             "update": self.update,
             "epoch": round(self.update / self.updates_per_epoch, 4),
             **self.state.totals.averages(),
             **validation,
-            "updates_per_second": round((self.update - update) / max(self.progress.seconds - seconds, 1e-9), 2),
-            "seconds": round(self.progress.seconds, 3),
-            "processor_seconds": round(self.progress.processor_seconds, 3),
+            "updates_per_second": round(updates / max(seconds, 1e-9), 2),
+            "seconds": round(progress.seconds, 3),
+            "processor_seconds": round(progress.processor_seconds, 3),
         }
-        self.progress.logged_update, self.progress.logged_seconds = self.update, self.progress.seconds
+        progress.logged_update, progress.logged_seconds = self.update, progress.seconds
         zeros = replicated(jax.tree.map(jnp.zeros_like, self.state.totals), self.trainer.mesh)
         self.state = eqx.tree_at(lambda s: s.totals, self.state, zeros)
-        if self.lock is not None:
-            self.lock.check()
+        if self._may_write():
             store.append_metrics(self.run.path / directory.METRICS, line)
         self.latest = {**self.latest, **line}
         for observer in self.observers:
@@ -433,8 +424,7 @@ class _Session:
     def _save(self) -> None:
         """Write a checkpoint. No process goes on before the first one has written it."""
         with self.team.as_one():
-            if self.lock is not None:
-                self.lock.check()
+            if self._may_write():
                 checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
         self.saved_at = time.monotonic()
 

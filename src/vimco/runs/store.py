@@ -73,8 +73,6 @@ def _as_damaged_file_error(path: Path) -> Iterator[None]:
     # Among them KeyError and AttributeError, which the library raises for types of arrays that NumPy does not have.
     except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{path} is truncated or damaged ({error}).") from error
-    except RecursionError as error:
-        raise DamagedFileError(f"{path} is damaged ({error}).") from error
 
 
 def _size_of_header(beginning: bytes) -> int:
@@ -135,9 +133,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the record in a JSON file."""
     try:
         return _record(read_file(path, LARGEST_RECORD, follow=False))
-    except TypeError as error:
-        raise UsageError(f"{path} is not a JSON record.") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
@@ -167,7 +163,7 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
             break
         try:
             line = _record(text) if text.count(b":") <= MOST_FIELDS else {}
-        except (ValueError, TypeError, RecursionError):
+        except ValueError:
             line = {}
         if fits(line, {"update": int}) and line["update"] >= 0 and fits(list(line.values()), [(float, None)]):
             lines.append({sys.intern(n): v if n == "update" or v is None else float(v) for n, v in line.items()})
@@ -191,21 +187,22 @@ def truncate_metrics(path: Path, update: int) -> None:
 
 
 def _record(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; raise ValueError, RecursionError or TypeError if it is not one.
+    """Return the JSON object in a text; raise ValueError if it is not one.
 
     Python would also accept NaN and infinity, which other programs do not, and any depth.
     """
-    record = json.loads(text)
-    if not isinstance(record, dict):
-        raise TypeError("it is not a JSON object")
-    level: list[Any] = [record]
-    for _ in range(DEEPEST):
-        if any(isinstance(value, float) and not math.isfinite(value) for value in level):
-            raise ValueError("it has a number that is not finite")
-        containers = [value for value in level if isinstance(value, dict | list)]
-        level = [item for c in containers for item in (c.values() if isinstance(c, dict) else c)]
-        if not level:
-            return record
+    with contextlib.suppress(RecursionError):
+        record = json.loads(text)
+        if not isinstance(record, dict):
+            raise ValueError("it is not a JSON record")
+        level: list[Any] = [record]
+        for _ in range(DEEPEST):
+            if any(isinstance(value, float) and not math.isfinite(value) for value in level):
+                raise ValueError("it has a number that is not finite")
+            containers = [value for value in level if isinstance(value, dict | list)]
+            level = [item for c in containers for item in (c.values() if isinstance(c, dict) else c)]
+            if not level:
+                return record
     raise ValueError(f"it is nested more than {DEEPEST} levels deep")
 
 
