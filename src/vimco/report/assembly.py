@@ -82,7 +82,9 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     front: list[Section] = []
     rest: list[Section] = []
     on = {name: [run for run in runs if run.data["name"] == name] for name in names}
-    shown = {study.name: [name for name in names if study.was_run(on[name])] or names[:1] for study in STUDIES.values()}
+    shown = {
+        study.name: [name for name in names if study.cells_of(on[name])] or names[:1] for study in STUDIES.values()
+    }
     for name in names:
         for study in STUDIES.values():
             if name in shown[study.name]:
@@ -122,7 +124,7 @@ def _paragraphs(file: Path) -> list[str]:
 
 
 def _belongs_to_study(run: Run) -> bool:
-    return any(study.was_run([run]) for study in STUDIES.values())
+    return any(study.cells_of([run]) for study in STUDIES.values())
 
 
 def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]]) -> tuple[Block, ...]:

@@ -21,18 +21,19 @@ class Verdict:
     evidence: str
 
 
+Check = Callable[[Sequence[Run]], Verdict]
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper, its place there, and a check of it against runs."""
 
     statement: str
     place: str
-    check: Callable[[Sequence[Run]], Verdict]
+    check: Check
 
 
-def by_likelihoods(
-    cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000
-) -> Callable[[Sequence[Run]], Verdict]:
+def by_likelihoods(cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000) -> Check:
     """Return a check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
 
     def check(runs: Sequence[Run]) -> Verdict:
@@ -55,7 +56,7 @@ def by_curves(
     points_of: Callable[[Run], Points] = validation_points,
     value_of: Callable[[Points], float] = lambda points: max(value for _, value in points),
     share: float = 1.0,
-) -> Callable[[Sequence[Run]], Verdict]:
+) -> Check:
     """Return a check of curves, in the order of the cells, up to a share of the updates that all have reached."""
 
     def check(runs: Sequence[Run]) -> Verdict:

@@ -1,13 +1,14 @@
-"""Curves of the chosen runs, in panels."""
+"""Pictures: curves of runs in panels, and what runs have drawn themselves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 
 from vimco.estimators import ESTIMATORS
+from vimco.files import read_file
 from vimco.runs.curve import COLOUR_OF_K, COLOURS, Curve
 from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
-from vimco.studies.document import Picture, Plot
+from vimco.studies.document import Picture, Plot, Text
 from vimco.studies.results import chosen
 
 Points = list[tuple[int, float]]  # update, value
@@ -16,6 +17,7 @@ OF_BOUNDS = (
     "The bound on the validation set with the training K (in brackets), against parameter updates; for each curve the "
     "learning rate chosen by it."
 )
+LARGEST_PICTURE = 20_000_000  # bytes
 
 
 def validation_points(run: Run) -> Points:
@@ -50,6 +52,19 @@ def curves(
     ]
 
 
+def distinct_curves(contents: Mapping[str, Points], in_column: int = 100) -> list[Curve]:
+    """Return the curves by their titles, each in a style of its own, also beside those that have no points.
+
+    A column of the legend has the curves of so many titles.
+    """
+    styles = product(("-", "--", ":", "-."), COLOURS)
+    return [
+        Curve(title, str(i // in_column), points, colour, line)
+        for i, ((title, points), (line, colour)) in enumerate(zip(contents.items(), styles, strict=False))
+        if points
+    ]
+
+
 def plot(
     name: str, contents: Mapping[str, Sequence[Curve]], quantity: str, caption: str, *, is_logarithmic: bool = False
 ) -> Picture:
@@ -64,3 +79,22 @@ def plot(
     content = figure_bytes(panels(contents, quantity, is_logarithmic=is_logarithmic), "svg")
     words = f"{quantity} against updates. {'; '.join(ends)}."
     return Picture(name, "svg", content, caption, words, Plot(quantity, contents, is_logarithmic))
+
+
+def picture_of(run: Run | None, name: str, caption: str) -> Picture | Text:
+    """Return the picture in a run's directory: drawn at its end, unless `vimco sample` has replaced it."""
+    if run is None:
+        return Text("In training: no validation yet.")
+    try:
+        content = read_file(run.path / "samples.png", LARGEST_PICTURE, follow=False)
+    except FileNotFoundError:
+        return Text(f"There is no picture in {run.name} yet: it draws one at its end.")
+    except OSError as error:
+        return Text(f"The picture of {run.name} is left out: samples.png cannot be read ({error.strerror}).")
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return Text(f"The picture of {run.name} is left out: samples.png is not a PNG file of at most 20 MB.")
+    caption = (
+        f"{caption} This is samples.png of {run.name}: drawn at the end of training with the best parameters by "
+        "validation, unless vimco sample has drawn it anew since, with options of its own."
+    )
+    return Picture(name, "png", content, caption, caption)

@@ -21,6 +21,9 @@ class Entry:
     anchor: str = ""
 
 
+MISSING = Entry("–", is_missing=True)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under one row of headings; the first entry of a row is its heading."""

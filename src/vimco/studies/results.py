@@ -81,6 +81,12 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[R
     return [best[seed][1] for seed in sorted(best)]
 
 
+def usual_length(lengths: Iterable[int]) -> int:
+    """Return the length that most have, the longest of several such; 0 if there is none."""
+    counts = Counter(lengths)
+    return max(counts, key=lambda length: (counts[length], length), default=0)
+
+
 @dataclass(frozen=True)
 class Number:
     """A negative log-likelihood in nats: of one run, or averaged over the seeds."""

@@ -24,6 +24,8 @@ from vimco.studies.cells import PAPER, Cell, variations
 from vimco.studies.claims import Claim
 from vimco.studies.document import Block, Section, Text
 
+Kind = tuple[Cell, dict[str, Any]]
+
 
 def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
     """Return the cells of some runs, each once, in their order."""
@@ -58,20 +60,17 @@ class Study:
         return distinct_cells(self.runs())
 
     @cached_property
-    def _planned(self) -> list[tuple[Cell, Any]]:
-        return [(Cell.of(run), departures(run)) for run in self.runs()]
+    def _kinds(self) -> list[Kind]:
+        return list(map(kind, self.runs()))
 
-    def was_run(self, runs: Sequence[Run]) -> bool:
-        """Return whether one of these is a run of this study."""
-        return bool(self._cells_of(runs))
-
-    def _cells_of(self, runs: Sequence[Run]) -> set[Cell]:
-        found = [(Cell.of(run.config), departures(run.config)) for run in runs]
-        return {planned[0] for planned in self._planned if planned in found}
+    def cells_of(self, runs: Sequence[Run]) -> set[Cell]:
+        """Return its cells that these runs belong to."""
+        found = [kind(run.config) for run in runs]
+        return {planned[0] for planned in self._kinds if planned in found}
 
     def section(self, runs: Sequence[Run]) -> Section:
         """Return its results so far, and the cells that were not run."""
-        done = self._cells_of(runs)
+        done = self.cells_of(runs)
         missing = [cell for cell in self.cells if cell not in done]
         if len(missing) == len(self.cells):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
@@ -108,7 +107,11 @@ class Study:
             for rate in (rates or (run.learning_rate,))
             for seed in seeds
         ]
-        kept = [run for run in dict.fromkeys(runs) if not only or any(_matches(label(run), p) for p in only)]
+        kept = [
+            run
+            for run in dict.fromkeys(runs)
+            if not only or any(fnmatchcase(f"-{label(run)}-", f"*-{p}-*") for p in only)
+        ]
         if not kept:
             raise UsageError(
                 f"No run of {self.name} matches {' or '.join(only)}. The runs have names like {label(runs[0])}; a "
@@ -191,10 +194,6 @@ def command(config: RunConfig, output: str) -> str:
     return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
 
 
-def departures(config: RunConfig) -> dict[str, Any]:
-    """Return where a run departs from the paper's protocol, whatever its length."""
-    return {name: value for name, value in variations(config).items() if name != "schedule_updates"}
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(f"-{name}-", f"*-{pattern}-*")
+def kind(config: RunConfig) -> Kind:
+    """Return the cell of a run, and where it departs from the paper's protocol, whatever its length, rate and seed."""
+    return Cell.of(config), {name: v for name, v in variations(config).items() if name != "schedule_updates"}

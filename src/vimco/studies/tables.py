@@ -38,12 +38,10 @@ def likelihood_tables(
     """Return tables of the cells of a study beside published numbers, with raw and (if kept) averaged parameters, and
     how to read them. Columns are named after their estimators unless `titles` are given."""
     published = published or {}
-    cells = [cell for row in rows.values() for cell in row]
     titles = titles or [ESTIMATORS.title_of(cell.estimator) for cell in next(iter(rows.values()))]
     columns = [i for i in range(len(titles)) if any(row[i] in published for row in rows.values())]
     headings = (corner, *titles, *(f"{titles[i].removesuffix(' (wake)')}, paper" for i in columns))
-    is_averaged = any(run.config.averaging for cell in cells for run in on_protocol(runs, cell))
-    existing = set(study.cells)
+    is_averaged = any(run.config.averaging for row in rows.values() for cell in row for run in on_protocol(runs, cell))
     digits = 1 if all(round(value, 1) == value for value in published.values()) else 2
     tables = {}
     for weights, (version, parameters) in list(PARAMETERS.items())[: 1 + is_averaged]:
@@ -52,7 +50,7 @@ def likelihood_tables(
             numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for cell in row]
             is_fair = len({value.updates for value in numbers if value}) == 1  # a longer run would win by its length
             here = [
-                _entry(runs, cell, value, weights) if cell in existing else Entry("–")
+                _entry(runs, cell, value, weights) if cell in study.cells else Entry("–")
                 for cell, value in zip(row, numbers, strict=True)
             ]
             quoted = [published.get(row[i]) for i in columns]
@@ -68,8 +66,7 @@ def likelihood_tables(
         )
     blocks: list[Block] = [Versions(tables) if is_averaged else tables["raw"], Text(EXPLANATION)]
     if published and any(run.data["name"] != PAPER.data for run in runs):
-        text = f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."
-        blocks.append(Text(text))
+        blocks.append(Text(f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."))
     return blocks
 
 
@@ -85,9 +82,9 @@ def distances(study: "Study", runs: Sequence[Run], published: Mapping[Cell, floa
         title = Entry(f"{cell.title}, K = {cell.num_samples}")
         rise = _signed(last_doubling(measured.runs[0]))
         body.append((title, *differences, Entry(short_count(measured.updates)), rise))
-    headings = ("method", *(f"{version} − paper" for version, _ in PARAMETERS.values()), "updates", "last doubling")
     if not body:
         return []
+    headings = ("method", *(f"{version} − paper" for version, _ in PARAMETERS.values()), "updates", "last doubling")
     return [
         Table("Distance from the paper's numbers in nats: below zero is better than the paper", headings, tuple(body)),
         Text(
@@ -137,20 +134,23 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
     ]
 
 
-def training_seconds(run: Run) -> list[float]:
-    """Return the processor's time of training up to each line of metrics; nothing for a run of an earlier version.
+def equal_time(runs: Mapping[str, Run]) -> tuple[dict[str, float], float | None]:
+    """Return the seconds that an update takes in each of the runs, and the time of the shortest training.
 
-    Those have the clock's alone, which other work on the machine lengthens. Every update counts with the median time
-    of one: the first call of a session also compiles, and a run that was stopped has compiled several times.
+    These are processor times, and None unless all are known: runs of earlier versions have the clock's time alone,
+    which other work on the machine lengthens. Every update counts with the median of all: the first call of a session
+    also compiles, and a run that was stopped has compiled several times.
     """
-    lines = run.metrics()
-    if not all("processor_seconds" in line for line in lines):
-        return []
-    paces = [
-        (later["processor_seconds"] - line["processor_seconds"]) / (later["update"] - line["update"])
-        for line, later in pairwise(lines)
-    ]
-    return [line["update"] * median(paces) for line in lines] if paces else []
+    paces: dict[str, float] = {}
+    for title, run in runs.items():
+        lines = run.metrics()
+        if len(lines) < 2 or not all("processor_seconds" in line for line in lines):
+            return {}, None
+        paces[title] = median(
+            (later["processor_seconds"] - line["processor_seconds"]) / (later["update"] - line["update"])
+            for line, later in pairwise(lines)
+        )
+    return paces, min(run.metrics()[-1]["update"] * paces[title] for title, run in runs.items())
 
 
 def time_in_words(seconds: float) -> str:

@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 
 from vimco.runs.config import RunConfig
-from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
 from vimco.studies.claims import Claim, by_curves, falls
-from vimco.studies.curves import plot
-from vimco.studies.document import Block, Entry, Table, Text, anchor, short_count
+from vimco.studies.curves import Points, distinct_curves, picture_of, plot
+from vimco.studies.document import MISSING, Block, Entry, Table, Text, anchor, short_count
 from vimco.studies.paper.protocol import at_every_rate
-from vimco.studies.pictures import picture_of
 from vimco.studies.results import chosen
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import time_in_words, training_seconds
+from vimco.studies.tables import equal_time, time_in_words
 
 # Title: the estimator, its options, the proposal, and K.
 METHODS: dict[str, tuple[str, tuple[str, ...], str, int]] = {
@@ -60,11 +58,14 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     if not best:
         return [Text("In training: no validation yet.")]
     panels = {
-        title: [
-            Curve(method, "", [(update, scale * value) for update, value in points], COLOURS[i])
-            for i, method in enumerate(METHODS)
-            if method in best and (points := best[method].curve(name))
-        ]
+        title: distinct_curves(
+            {
+                method: [(update, scale * value) for update, value in best[method].curve(name)]
+                if method in best
+                else []
+                for method in METHODS
+            }
+        )
         for title, name, scale in (
             ("labels wrong (%)", "validation_error", 100),
             ("log-loss (nats)", "validation_log_loss", 1),
@@ -85,14 +86,13 @@ def _course(best: dict[str, Run]) -> Table:
     """Return validation errors and log-losses after equal updates and, where processor times are known, equal time."""
     lines = {title: [n for n in run.metrics() if n.get("validation_error") is not None] for title, run in best.items()}
     common = max(set.intersection(*({line["update"] for line in each} for each in lines.values())), default=0)
-    times = {title: training_seconds(run) for title, run in best.items()}
-    seconds = min(each[-1] for each in times.values()) if all(times.values()) else None
+    paces, seconds = equal_time(best)
     rows = []
     for title, run in best.items():
         row = _entries([line for line in lines[title] if line["update"] == common][-1:])
         if seconds is not None:
             row += _entries([line for line in lines[title] if line["processor_seconds"] <= seconds][-1:])
-            row += (Entry(f"{1000 * times[title][-1] / run.metrics()[-1]['update']:.2f}"),)
+            row += (Entry(f"{1000 * paces[title]:.2f}"),)
         detail = f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}"
         rows.append((Entry(title, detail, links_to=anchor(run.name)), *row))
     after = [f"after {short_count(common)} updates"]
@@ -105,7 +105,7 @@ def _course(best: dict[str, Run]) -> Table:
 
 def _entries(found: list[dict]) -> tuple[Entry, ...]:
     if not found:
-        return (Entry("–", is_missing=True),) * 2
+        return (MISSING, MISSING)
     return Entry(f"{found[0]['validation_error']:.2%}"), Entry(f"{found[0]['validation_log_loss']:.3f}")
 
 
@@ -116,17 +116,16 @@ def _outcome(best: dict[str, Run]) -> Table:
         record = run.evaluation(NUM_SAMPLES)
         heading = Entry(title, f"{short_count(run.updates)} updates", links_to=anchor(run.name))
         if record is None or "error" not in record:
-            rows.append((heading, *(Entry("not evaluated", is_missing=True),) * 3))
-            continue
-        likelihood = f"{record['negative_log_likelihood']:.3f} ± {record['standard_error']:.3f}"
-        rows.append(
-            (heading, Entry(f"{record['error']:.2%}"), Entry(f"{record['error_of_one']:.2%}"), Entry(likelihood))
-        )
+            entries = [Entry("not evaluated", is_missing=True)] * 3
+        else:
+            likelihood = f"{record['negative_log_likelihood']:.3f} ± {record['standard_error']:.3f}"
+            entries = [Entry(f"{record['error']:.2%}"), Entry(f"{record['error_of_one']:.2%}"), Entry(likelihood)]
+        rows.append((heading, *entries))
     headings = ("method", "wrong, mean of 20 paths", "wrong, one path", f"−log P(y), {NUM_SAMPLES} samples")
     return Table("Test set: labels wrong, and negative log-likelihood in nats", headings, tuple(rows))
 
 
-def _log_losses(run: Run) -> list[tuple[int, float]]:
+def _log_losses(run: Run) -> Points:
     return run.curve("validation_log_loss")
 
 

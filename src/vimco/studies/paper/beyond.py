@@ -6,19 +6,15 @@ from typing import Any
 
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
-from vimco.runs.recipes import RECIPES
-from vimco.studies.cells import PAPER, Cell
+from vimco.studies.cells import PAPER
 from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
-from vimco.studies.paper.protocol import generative
+from vimco.studies.paper.protocol import generative, recipe
 from vimco.studies.paper.table_1 import PUBLISHED
 from vimco.studies.results import number
-from vimco.studies.study import Study, departures, register_study
+from vimco.studies.study import Study, kind, register_study
 
 # The paper's estimator by the recipe `warm`, its objective on the way from the ELBO to L^K for half of 200,000 updates.
-RECIPE: dict[str, Any] = {
-    **{name: value for name, value in RECIPES["warm"].options.items() if name != "averaging"},
-    "estimator_options": ("updates=100000",),
-}
+RECIPE = {**recipe("warm"), "estimator_options": ("updates=100000",)}
 # VIMCO with the arithmetic mean in the repository of OVIS (Liévin et al., 2020): four million updates, 5000 samples,
 # the best over training.
 LATER = {5: 91.4, 10: 90.1, 50: 89.0}
@@ -41,15 +37,12 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     body = []
     for config in runs():
         K = config.num_samples
-        by_protocol = number(found, generative("vimco", K)[0], samples, "best-average")
-        protocol = Entry("–")
-        if by_protocol:
-            protocol = _entry(by_protocol.runs[0], by_protocol.value, by_protocol.updates)
-        of_recipe = [run for run in found if is_of(run, config)]
+        measured = number(found, generative("vimco", K)[0], samples, "best-average")
+        of_recipe = [run for run in found if kind(run.config) == kind(config)]
         body.append(
             (
                 Entry(str(K)),
-                protocol,
+                _entry(measured.runs[0], measured.value, measured.updates) if measured else Entry("–"),
                 *(_evaluated(of_recipe, samples, weights) for weights in ("best", "best-average")),
                 Entry(f"{PUBLISHED[K]['vimco']:.1f}"),
                 Entry(f"{LATER[K]:.1f}" if K in LATER else "–"),
@@ -58,11 +51,6 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     headings = ("K", "VIMCO, the protocol, averaged", "the recipe, raw", "the recipe, averaged", "the paper", "later")
     caption = f"Negative log-likelihood of the test set in nats, {samples} samples an image"
     return [Table(caption, headings, tuple(body), frozenset({4, 5})), Text(REMARK)]
-
-
-def is_of(run: Run, config: RunConfig) -> bool:
-    """Return whether a run has this configuration, whatever its length, rate and seed."""
-    return (Cell.of(run.config), departures(run.config)) == (Cell.of(config), departures(config))
 
 
 def _evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:

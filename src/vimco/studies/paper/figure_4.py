@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
-from vimco.studies.document import Block, Text
+from vimco.studies.curves import picture_of
+from vimco.studies.document import Block
 from vimco.studies.paper.protocol import at_every_rate, structured
-from vimco.studies.pictures import picture_of
 from vimco.studies.results import chosen
 from vimco.studies.study import Study, register_study
 
@@ -24,8 +24,7 @@ def runs() -> list[RunConfig]:
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """Completions by the chosen model."""
-    best = chosen(found, CELLS[0])
-    return [picture_of(best[0], study.name, CAPTION) if best else Text("In training: no validation yet.")]
+    return [picture_of(next(iter(chosen(found, CELLS[0])), None), study.name, CAPTION)]
 
 
 register_study(Study("figure-4", "Figure 4: completions of digits by the three-layer model", "completions", runs, show))

@@ -1,11 +1,11 @@
 """Importance-weighted autoencoders (Burda, Grosse & Salakhutdinov, 2015): the same bound, reparameterised latents."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
-from vimco.studies.claims import Claim, Verdict, by_likelihoods, falls
+from vimco.studies.claims import Check, Claim, by_likelihoods, falls
 from vimco.studies.document import Block, Entry, Table, Text, short_count
 from vimco.studies.paper.protocol import at_every_rate
 from vimco.studies.results import chosen
@@ -14,7 +14,6 @@ from vimco.studies.tables import likelihood_tables
 
 SIZES = (1, 5, 50)
 SOURCE = "Burda et al. (2015), Table 2"
-Check = Callable[[Sequence[Run]], Verdict]
 # Negative log-likelihood in nats with 5000 samples, fixed binarization, by stochastic layers (deepest first), in the
 # order of SIZES: their Table 2. K = 1 is the variational autoencoder.
 PUBLISHED = {(50,): (88.71, 87.63, 87.10), (50, 100): (88.08, 86.17, 85.32)}

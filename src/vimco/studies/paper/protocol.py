@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from vimco.runs.config import RunConfig
+from vimco.runs.recipes import RECIPES
 from vimco.studies.cells import PAPER, Cell
 
 SOURCE = "A. Mnih, D. J. Rezende: Variational Inference for Monte Carlo Objectives. ICML 2016."
@@ -19,6 +21,11 @@ def generative(estimator: str, *sizes: int) -> list[Cell]:
 def structured(proposal: str, estimator: str, *sizes: int, layers: tuple[int, ...] = (200, 200, 200)) -> list[Cell]:
     """Return cells of the models that predict the bottom half of an image, one for each K."""
     return [Cell("structured", proposal, layers, estimator, K) for K in sizes]
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """Return the options of a recipe; averaging comes from the command line."""
+    return {option: value for option, value in RECIPES[name].options.items() if option != "averaging"}
 
 
 def at_every_rate(cells: Iterable[Cell]) -> list[RunConfig]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import Run
-from vimco.studies.document import Block, Text
+from vimco.studies.curves import picture_of
+from vimco.studies.document import Block
 from vimco.studies.paper import table_1
-from vimco.studies.pictures import picture_of
 from vimco.studies.results import on_protocol
 from vimco.studies.study import Study, register_study
 
@@ -26,9 +26,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         return (-evaluation["negative_log_likelihood"] if evaluation else float("-inf"), bound)
 
     candidates = [run for cell in study.cells for run in on_protocol(found, cell) if run.best() is not None]
-    if not candidates:
-        return [Text("In training: no validation yet.")]
-    return [picture_of(max(candidates, key=quality), study.name, CAPTION)]
+    return [picture_of(max(candidates, key=quality, default=None), study.name, CAPTION)]
 
 
 register_study(

@@ -1,20 +1,19 @@
 """A comparison of VIMCO with later estimators, on the paper's models, after equal updates and equal time."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from vimco.runs.config import RunConfig
-from vimco.runs.curve import COLOURS, Curve
+from vimco.runs.curve import Curve
 from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
-from vimco.studies.curves import plot
-from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
+from vimco.studies.curves import distinct_curves, plot
+from vimco.studies.document import MISSING, Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import at_every_rate
-from vimco.studies.results import chosen, on_protocol
+from vimco.studies.results import chosen, on_protocol, usual_length
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import time_in_words, training_seconds
+from vimco.studies.tables import equal_time, time_in_words
 
 # Title: the estimator and its options. The last three do not take the prior as proposal, or are not meant for it.
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -56,7 +55,6 @@ OF_NOISE = (
     "as a multiple of VIMCO's (vimco noise). At 1 one update has as much signal as noise; below about a tenth the "
     "ratio itself is uncertain."
 )
-MISSING = Entry("–", is_missing=True)
 CAPTION = (
     "How far the bound on the validation set, with the training K, is ahead of VIMCO's after equally many updates, in "
     "the runs chosen by it."
@@ -84,13 +82,14 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     blocks: list[Block] = []
     for model in MODELS:
         best = _compared(found, cells_of(model))
-        reference = dict(best["VIMCO"].curve("validation_bound")) if "VIMCO" in best else {}
-        panels[model] = [
-            Curve(title, str(i // 3), points, COLOURS[i % len(COLOURS)], ("-", "--")[i // len(COLOURS)])
-            for i, title in enumerate(METHODS)
-            if title in best
-            and (points := [(u, v - reference[u]) for u, v in best[title].curve("validation_bound") if u in reference])
-        ]
+        bounds = {title: dict(best[title].curve("validation_bound")) if title in best else {} for title in METHODS}
+        ahead = {
+            title: [
+                (update, bound - bounds["VIMCO"][update]) for update, bound in each.items() if update in bounds["VIMCO"]
+            ]
+            for title, each in bounds.items()
+        }
+        panels[model] = distinct_curves(ahead, in_column=3)
         if len(best) > 1:
             blocks.append(_table(model, best))
         blocks += _noise(model, found)
@@ -103,8 +102,7 @@ def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
     Longer runs of single methods were often made elsewhere or beside others, and their times mean nothing here.
     """
     by_title = {title: on_protocol(found, cell) for title, cell in cells.items()}
-    methods = Counter(length for runs in by_title.values() for length in {run.updates for run in runs})
-    common = max(methods, key=lambda length: (methods[length], length), default=0)
+    common = usual_length(length for runs in by_title.values() for length in {run.updates for run in runs})
     return {
         title: run
         for title, runs in by_title.items()
@@ -114,35 +112,27 @@ def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
 
 def _table(model: str, best: dict[str, Run]) -> Table:
     """Return the bounds after equal updates, and after equal time if the processor's time of every run is known."""
-    updates = set.intersection(*({update for update, _ in run.curve("validation_bound")} for run in best.values()))
-    common = max(updates, default=0)
-    times = {title: training_seconds(run) for title, run in best.items()}
-    seconds = min(each[-1] for each in times.values()) if all(times.values()) else None
+    curves = {title: dict(run.curve("validation_bound")) for title, run in best.items()}
+    common = max(set.intersection(*map(set, curves.values())), default=0)
+    paces, seconds = equal_time(best)
     rows = []
     for title, run in best.items():
-        then = [bound for update, bound in run.curve("validation_bound") if update == common]
-        row = [Entry(minus(then[0])) if then else MISSING]
+        curve = curves[title]
+        row = [Entry(minus(curve[common])) if common in curve else MISSING]
         if seconds is not None:
-            in_time = _at(seconds, times[title], run.metrics())
-            row.append(Entry(minus(in_time)) if in_time is not None else MISSING)
-            row.append(Entry(f"{1000 * times[title][-1] / run.metrics()[-1]['update']:.2f}"))
+            row += [_at(seconds, paces[title], curve), Entry(f"{1000 * paces[title]:.2f}")]
         rows.append((Entry(title, f"rate {run.config.learning_rate:g}", links_to=anchor(run.name)), *row))
     of_time = () if seconds is None else (f"after {time_in_words(seconds)}", "ms an update")
     headings = (model, f"after {short_count(common)} updates", *of_time)
     return Table(f"Validation bound in nats: {model}", headings, tuple(rows))
 
 
-def _at(seconds: float, times: list[float], lines: list[dict]) -> float | None:
-    """Return the bound at a moment, on the straight line between two validations; None before the first."""
-    points = [
-        (time, line["validation_bound"])
-        for time, line in zip(times, lines, strict=True)
-        if line.get("validation_bound") is not None
-    ]
-    if not points or seconds < points[0][0]:
-        return None
-    moments, bounds = zip(*points, strict=True)
-    return float(np.interp(seconds, moments, bounds))
+def _at(seconds: float, pace: float, curve: dict[int, float]) -> Entry:
+    """Return the bound at a moment, on the straight line between two validations; none before the first."""
+    moments = [update * pace for update in curve]
+    if not moments or seconds < moments[0]:
+        return MISSING
+    return Entry(minus(float(np.interp(seconds, moments, list(curve.values())))))
 
 
 def measured(cell: Cell) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from vimco.runs.checkpoints import latest_update
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.studies.results import chosen, collected
-from vimco.studies.study import arguments_of, departures, digest, distinct_cells, label, run_name
+from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name
 
 SAMPLES_OF_A_PART = 1000  # samples that a command draws for each example, if there are several workers
 WAIT_SECONDS = 60  # for a process that still trains in the directory, such as one whose worker was retired
@@ -130,7 +130,7 @@ def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Eva
     runs, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
     candidates = [run for run in runs if run.config.data in names and run.config.seed in seeds]
     kinds: tuple[Weights, ...] = ("best", "best-average")
-    departing = {training.path for training in trainings if departures(training.config)}
+    departing = {training.path for training in trainings if kind(training.config)[1]}
     wanted = [
         *product([run for run in candidates if run.path in departing], kinds),
         *(
