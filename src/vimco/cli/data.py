@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from vimco import data
 from vimco.cli.options import Plugin
-from vimco.cli.terminal import download_progress, err, out
-from vimco.report.terminal import wide
+from vimco.cli.terminal import download_progress, out, print_table
 
 
 @dataclass(frozen=True)
@@ -21,14 +19,12 @@ class DataList:
 
     def __call__(self) -> None:
         """Print a table."""
-        table = Table(box=None, pad_edge=False)
-        for heading in ("name", "train / validation / test", "pixels", "where", "what"):
-            table.add_column(heading, overflow="fold")
+        rows = []
         for record in data.available():
             sizes = " / ".join(f"{size:,}" for size in record.sizes)
             pixels = f"{record.image_shape[0]} x {record.image_shape[1]}"
-            table.add_row(record.name, sizes, pixels, record.where, record.description)
-        wide(out).print(table)
+            rows.append((record.name, sizes, pixels, record.where, record.description))
+        print_table(["name", "train / validation / test", "pixels", "where", "what"], rows)
         out.print("Your own: --data FILE.npy or FILE.npz, images of 0 and 1 (grey levels with --binarize SEED).")
 
 
@@ -44,7 +40,7 @@ class DataFetch:
 
     def __call__(self) -> None:
         """Fetch the data set, and print its path."""
-        with download_progress(err) as progress:
+        with download_progress() as progress:
             path = data.fetch(self.name, self.from_folder, progress)
         out.print(f"{self.name} is ready: {path}")
 

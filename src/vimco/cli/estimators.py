@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from vimco.cli.options import Plugin
-from vimco.cli.terminal import out
+from vimco.cli.terminal import out, print_table
 from vimco.estimators import ESTIMATORS
 from vimco.registry import in_words, text
-from vimco.report.terminal import wide
 
 
 @dataclass(frozen=True)
@@ -23,15 +21,11 @@ class Estimators:
 
     def __call__(self) -> None:
         """Print a table."""
-        console = wide(out)
-        table = Table("name", "title", "what", "options", box=None, pad_edge=False)
-        for name in self.name or sorted(ESTIMATORS):
-            entry = ESTIMATORS[name]
-            table.add_row(name, entry.title, entry.help, ", ".join(entry.options))
-        console.print(table)
+        shown = {name: ESTIMATORS[name] for name in self.name or sorted(ESTIMATORS)}
+        rows = [(name, entry.title, entry.help, ", ".join(entry.options)) for name, entry in shown.items()]
+        print_table(["name", "title", "what", "options"], rows)
         for name in self.name:
-            options = Table(f"option of {name}", "what", "type", "default", box=None, pad_edge=False)
-            for option, (hint, default, help_text, _) in ESTIMATORS[name].options.items():
-                options.add_row(option, help_text, in_words(hint), text(default))
-            console.print(options)
+            options = ESTIMATORS[name].options.items()
+            rows = [(option, words, in_words(hint), text(default)) for option, (hint, default, words, _) in options]
+            print_table([f"option of {name}", "what", "type", "default"], rows)
         out.print("Options are given as: vimco train --estimator NAME --estimator-options option=value ...")

@@ -11,13 +11,13 @@ import jax
 import tyro
 
 from vimco.cli.layout import Layout
-from vimco.cli.options import Plugin
-from vimco.cli.terminal import err, evaluation_progress, labelled, out
+from vimco.cli.options import Parameters, Plugin, refuse_missing_folder
+from vimco.cli.terminal import evaluation_progress, note, out
 from vimco.errors import UsageError
 from vimco.files import write_file
 from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
-from vimco.runs.directory import Run, Weights
+from vimco.runs.directory import Run
 from vimco.runs.experiment import Split
 from vimco.runs.team import Team
 from vimco.training.evaluation import PATHS, Evaluation, paired_comparison
@@ -41,8 +41,7 @@ class Evaluate:
     """K, the number of proposal samples per example (1000 in the paper; 100 for structured prediction)."""
     split: Split = "test"
     """The examples to evaluate on."""
-    weights: Weights = "best"
-    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    weights: Parameters = "best"
     seed: int = 0
     """The random seed of the samples, the same for all runs."""
     jackknife: bool = False
@@ -75,8 +74,7 @@ class Evaluate:
             raise UsageError(
                 "--part is of the test split, with seed 0, on one device, and printed nowhere: leave the others out."
             )
-        if self.per_example is not None:
-            refuse_missing_folder("--per-example", self.per_example)
+        refuse_missing_folder("--per-example", self.per_example)
         with self.layout.joined("evaluate"):
             self._evaluate()
 
@@ -85,21 +83,9 @@ class Evaluate:
         with team.as_one():
             loaded = [directory.load(path) for path in self.run]
         team.require_same(runs=str([run.facts for run in loaded]))
-        evaluations: list[Evaluation] = []
-        for run in loaded:
-            evaluations.append(self._evaluation(run))
-            if self.part is not None:
-                if jax.process_index() == 0:
-                    run.record_part(evaluations[-1], self.weights, self.part)
-                continue
-            if not self.json:
-                _print_evaluation(run, evaluations[-1], self.split, self.weights)
-            if jax.process_index() > 0:
-                continue
-            try:
-                run.record_evaluation(evaluations[-1], self.split, self.weights, self.seed)
-            except UsageError as error:  # print the result even if the directory cannot be written
-                err.print(labelled("Note:", "yellow", f"The evaluation is not kept. {error}"))
+        evaluations = [self._evaluation(run) for run in loaded]
+        if self.part is not None:
+            return
         if self.json:
             records: list[dict[str, Any]] = [
                 {"run": str(run.path), "split": self.split, "weights": self.weights, **evaluation.to_json()}
@@ -109,15 +95,16 @@ class Evaluate:
                 if _are_comparable(loaded[0], run):
                     record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
             out.print_json(json.dumps(records[0] if len(records) == 1 else records), ensure_ascii=True)
-        elif self.part is None:
+        else:
             for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
                 _print_comparison(loaded[0], evaluations[0], run, evaluation)
         if self.per_example is not None and jax.process_index() == 0:
             _write_per_example(self.per_example, loaded, evaluations)
 
     def _evaluation(self, run: Run) -> Evaluation:
-        with evaluation_progress(err, str(run.path)) as progress:
-            return run.evaluate(
+        """Evaluate a run, print the result, and keep it."""
+        with evaluation_progress(str(run.path)) as progress:
+            evaluation = run.evaluate(
                 self.num_samples,
                 self.split,
                 weights=self.weights,
@@ -127,12 +114,17 @@ class Evaluate:
                 devices=self.layout.devices,
                 part=self.part or (1, 1),
             )
-
-
-def refuse_missing_folder(option: str, path: Path) -> None:
-    """Refuse a path that cannot be written, before any work is done."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"{option} {path}: it is a folder, or its folder does not exist. Name a file to write.")
+        if self.part is not None:
+            run.record_part(evaluation, self.weights, self.part)
+            return evaluation
+        if not self.json:
+            _print_evaluation(run, evaluation, self.split, self.weights)
+        if jax.process_index() == 0:
+            try:
+                run.record_evaluation(evaluation, self.split, self.weights, self.seed)
+            except UsageError as error:  # print the result even if the directory cannot be written
+                note(f"The evaluation is not kept. {error}")
+        return evaluation
 
 
 def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str) -> None:

@@ -3,16 +3,11 @@
 import json
 from dataclasses import dataclass
 
-from rich.table import Table
-
-from vimco.cli.options import Plugin
-from vimco.cli.sample import OneRun
-from vimco.cli.terminal import err, labelled, out
+from vimco.cli.options import OneRun, Parameters, Plugin
+from vimco.cli.terminal import note, out, print_table
 from vimco.errors import UsageError
-from vimco.report.terminal import wide
 from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
-from vimco.runs.directory import Weights
 from vimco.runs.noise import noise_records
 
 
@@ -25,7 +20,6 @@ class Noise:
     """
 
     run: OneRun
-    """A run directory."""
     estimators: tuple[str, ...] = ()
     """Names of estimators, each with its options after commas, such as rws,centred=true. By default all that the model
     takes and that have no state of their own."""
@@ -33,8 +27,7 @@ class Noise:
     """K, the number of samples; by default the run's own."""
     draws: int = 200
     """Gradients from which the moments are estimated."""
-    weights: Weights = "best"
-    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    weights: Parameters = "best"
     json: bool = False
     """Print JSON instead of a table."""
     plugin: Plugin = None
@@ -55,7 +48,7 @@ class Noise:
         try:
             run.record_noise(records)
         except UsageError as error:  # print the result even if the directory cannot be written
-            err.print(labelled("Note:", "yellow", f"The numbers are not kept. {error}"))
+            note(f"The numbers are not kept. {error}")
 
 
 def _print_table(name: str, records: list[dict]) -> None:
@@ -66,8 +59,6 @@ def _print_table(name: str, records: list[dict]) -> None:
     )
     parts = [part for part in ("proposal", "model") if f"{part}_snr" in first]
     headings = [f"{part}'s {what}" for part in parts for what in ("signal to noise", "variance")]
-    table = Table("estimator", *headings, box=None, pad_edge=False)
-    for record in records:
-        numbers = [f"{record[f'{part}_{what}']:.3g}" for part in parts for what in ("snr", "variance")]
-        table.add_row(record["estimator"], *numbers)
-    wide(out).print(table)
+    columns = [f"{part}_{what}" for part in parts for what in ("snr", "variance")]
+    rows = [(record["estimator"], *(f"{record[column]:.3g}" for column in columns)) for record in records]
+    print_table(["estimator", *headings], rows)

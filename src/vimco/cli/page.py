@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from vimco.cli.evaluate import refuse_missing_folder
-from vimco.cli.options import Plugin
-from vimco.cli.sample import OneRun
+from vimco.cli.options import OneRun, Parameters, Plugin, refuse_missing_folder
 from vimco.cli.terminal import out
 from vimco.files import write_file
 from vimco.report.digit import digit_page
 from vimco.runs import directory
-from vimco.runs.directory import Weights
 
 
 @dataclass(frozen=True)
@@ -22,19 +19,16 @@ class Page:
     """
 
     run: OneRun
-    """A run directory."""
     output: Path | None = None
     """The HTML file to write; by default page.html in the run directory."""
-    weights: Weights = "best"
-    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    weights: Parameters = "best"
     half: bool = False
     """Round the parameters to 16 bits: the page is half as large, and log-probabilities change a little."""
     plugin: Plugin = None
 
     def __call__(self) -> None:
         """Write the page, and print its path."""
-        if self.output is not None:
-            refuse_missing_folder("--output", self.output)
+        refuse_missing_folder("--output", self.output)
         run = directory.load(self.run)
         path = self.output or run.path / "page.html"
         content = digit_page(run, self.weights, half=self.half).encode()

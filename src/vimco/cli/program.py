@@ -20,11 +20,10 @@ from vimco.cli.evaluate import Evaluate
 from vimco.cli.noise import Noise
 from vimco.cli.page import Page
 from vimco.cli.report import Report
-from vimco.cli.resume import Resume
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
-from vimco.cli.terminal import err, labelled, out
-from vimco.cli.train import Train, refuse_changes
+from vimco.cli.terminal import err, labelled, note, out
+from vimco.cli.train import Resume, Train, refuse_changes
 from vimco.errors import printable
 from vimco.plugins import load_plugin
 from vimco.runs.recipes import named_recipe
@@ -82,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _call(arguments: list[str]) -> None:
-    warnings.showwarning = lambda message, *_args, **_options: err.print(labelled("Note:", "yellow", str(message)))
+    warnings.showwarning = lambda message, *_args, **_options: note(str(message))
     try:
         arguments = _without_plugins(arguments)
         if arguments in ([], ["-h"], ["--help"]):

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from vimco.cli.options import Plugin
-from vimco.cli.terminal import err, labelled, out
+from vimco.cli.terminal import note, out
 from vimco.errors import UsageError
 from vimco.report import write_report
 
@@ -32,5 +32,5 @@ class Report:
             raise UsageError("Name one or more folders that hold run directories.")
         text, page, problems = write_report(self.folder, self.output, self.remarks)
         for problem in problems:
-            err.print(labelled("Note:", "yellow", problem))
+            note(problem)
         out.print(f"Report: {page} (a page for any browser), {text} (with figures/ and runs.json beside it)")

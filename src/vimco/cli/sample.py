@@ -2,20 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from vimco.cli.evaluate import refuse_missing_folder
-from vimco.cli.options import Plugin
+from vimco.cli.options import OneRun, Parameters, Plugin, refuse_missing_folder
 from vimco.cli.terminal import out
 from vimco.errors import UsageError
 from vimco.runs import directory, pictures
-from vimco.runs.directory import Weights
 
 MAX_IMAGES = 200  # in a row or a column: a picture of more could not be drawn
-
-OneRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
 @dataclass(frozen=True)
@@ -29,15 +22,13 @@ class Sample:
     """
 
     run: OneRun
-    """A run directory."""
     output: Path | None = None
     """The PNG file to write; by default samples.png in the run directory."""
     rows: int = 6
     """Rows of samples or completions."""
     columns: int = 12
     """Images in a row."""
-    weights: Weights = "best"
-    """Which parameters: the best by validation, the latest, or the best averaged ones."""
+    weights: Parameters = "best"
     seed: int = 0
     """Which images and draws."""
     plugin: Plugin = None
@@ -48,14 +39,9 @@ class Sample:
             raise UsageError("--rows and --columns must be positive.")
         if max(self.rows, self.columns) > MAX_IMAGES:
             raise UsageError(f"A picture has at most {MAX_IMAGES} rows and {MAX_IMAGES} columns.")
-        if self.output is not None:
-            refuse_missing_folder("--output", self.output)
+        refuse_missing_folder("--output", self.output)
+        run = directory.load(self.run)
         path = pictures.draw_samples(
-            directory.load(self.run),
-            self.output,
-            rows=self.rows,
-            columns=self.columns,
-            weights=self.weights,
-            seed=self.seed,
+            run, self.output, rows=self.rows, columns=self.columns, weights=self.weights, seed=self.seed
         )
         out.print(f"Picture: {path}")

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.progress import BarColumn, TaskID, TextColumn
 
 from vimco import data
 from vimco.cli.options import Plugin
-from vimco.cli.terminal import download_progress, err, labelled, out
+from vimco.cli.terminal import bars, download_progress, err, labelled, out, print_table
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
-from vimco.report.terminal import print_section, wide
+from vimco.report.terminal import print_section
 from vimco.runs.config import DEFAULT_UPDATES
 from vimco.studies import STUDIES, Study, named_study
 from vimco.studies.results import collected
@@ -98,15 +97,19 @@ class RunStudy:
         _print_plan(study, trainings, self.workers or 1)
         if self.dry_run:
             return
-        with download_progress(err) as progress:  # once, before all workers need it
+        with download_progress() as progress:  # once, before all workers need it
             data.load_dataset(trainings[0].config.data, progress=progress)
         if self.script is not None:
             self._write_script(trainings)
             return
-        with self._engine(trainings) as engine, StudyDisplay(trainings, engine) as display:
-            outcome = run_study(trainings, study.evaluation_samples, engine, display, study.noise)
+        with self._engine(trainings) as engine:
+            display = StudyDisplay(trainings, engine)
+            with display.bars:
+                outcome = run_study(trainings, study.evaluation_samples, engine, display, study.noise)
         if outcome.signal_number is None:
-            _show(study, self.output, trainings[0].config.data)
+            runs, _ = collected([self.output / "runs"])
+            of_data = [run for run in runs if run.config.data == trainings[0].config.data]
+            print_section(study.section(of_data), self.output, out)
         _finish(outcome, self.output)
 
     @contextlib.contextmanager
@@ -154,23 +157,13 @@ class StudyDisplay(Watch):
     def __init__(self, trainings: Sequence[Training], engine: Engine):
         self.trainings, self.engine = trainings, engine
         self.next_look = 0.0
-        self.bars = Progress(
+        self.bars = bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[text]}", markup=False),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
         )
         self.whole = self.bars.add_task("the whole study", total=1.0, text="")
         self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> "StudyDisplay":
-        self.bars.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.bars.stop()
 
     def started(self, task: Task) -> None:
         """Show a bar."""
@@ -212,37 +205,25 @@ def _result_of(task: Task, ending: Ending) -> str:
 
 
 def _print_studies() -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "runs", "what"):
-        table.add_column(heading)
-    for study in STUDIES.values():
-        table.add_row(study.name, str(len(study.runs())), study.title)
-    wide(out).print(table)
+    rows = [(study.name, str(len(study.runs())), study.title) for study in STUDIES.values()]
+    print_table(["name", "runs", "what"], rows)
     out.print("One of them: vimco study NAME; first look at what it would do: vimco study NAME --dry-run")
 
 
 def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> None:
     seconds = durations.seconds_of_each(trainings)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("run", "state", "time left"):
-        table.add_column(heading)
+    rows = []
     for training, left in zip(trainings, seconds, strict=True):
         run = training.run()
         state = "done" if training.is_done() else f"cut off at {run.updates:,}" if run else "missing"
-        table.add_row(training.name, state, "" if state == "done" else f"about {durations.words(left)}")
+        rows.append((training.name, state, "" if state == "done" else f"about {durations.words(left)}"))
     runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
     out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:")
-    wide(out).print(table)
+    print_table(["run", "state", "time left"], rows)
     num_done = sum(training.is_done() for training in trainings)
     total = durations.words(durations.seconds_left(seconds, workers))
     besides = "" if study.evaluation_samples is None else " (evaluations come on top)"
     out.print(f"{num_done} done, {len(trainings) - num_done} to do; training needs about {total} more{besides}.")
-
-
-def _show(study: Study, output: Path, data_name: str) -> None:
-    """Print the study's tables, and write its pictures beside the run directories."""
-    runs, _ = collected([output / "runs"])
-    print_section(study.section([run for run in runs if run.config.data == data_name]), output, out)
 
 
 def _finish(outcome: Outcome, output: Path) -> None:

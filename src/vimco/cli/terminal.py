@@ -1,25 +1,26 @@
 """Progress: a live bar on a terminal, and few plain lines in a log file."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column, Table
 from rich.text import Text
 
 from vimco.data import Progress as DownloadHook
 from vimco.errors import printable
 from vimco.models import MODELS
-from vimco.report.terminal import Terminal
+from vimco.report.terminal import Terminal, wide
 from vimco.runs.directory import Run
 from vimco.runs.observer import Observer
 
@@ -32,18 +33,35 @@ def labelled(label: str, colour: str, message: str) -> Text:
     return Text.assemble((label, colour), " ", printable(message, "\n\t"))
 
 
+def note(message: str) -> None:
+    """Print a note to stderr."""
+    err.print(labelled("Note:", "yellow", message))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without lines."""
+    table = Table(*(Column(heading, overflow="fold") for heading in headings), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    wide(out).print(table)
+
+
+def bars(*columns: ProgressColumn, transient: bool = True) -> Progress:
+    """Return bars on stderr that are shown if it is a terminal."""
+    return Progress(*columns, console=err, transient=transient, disable=not err.is_terminal)
+
+
 class TrainingDisplay(Observer):
     """An observer that shows a bar with the latest metrics, and a line for every validation."""
 
-    def __init__(self, out: Console, err: Console):
-        self.out, self.err = out, err
+    def __init__(self) -> None:
         self.stack = contextlib.ExitStack()  # closing it removes the bar from the screen
         self.show_download: DownloadHook | None = None
 
     def downloaded(self, name: str, done: int, total: int) -> None:
         """Show the progress of the download."""
         if self.show_download is None:
-            self.show_download = self.stack.enter_context(download_progress(self.err))
+            self.show_download = self.stack.enter_context(download_progress())
         self.show_download(name, done, total)
 
     def started(self, run: Run, update: int, total: int | None) -> None:
@@ -55,26 +73,23 @@ class TrainingDisplay(Observer):
         model = config.model.replace(config.task, MODELS[config.task].title, 1)
         what = f"{model} on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"resumes at update {update:,}" if update else "starts"
-        self.out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
+        out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         self.bar = self.stack.enter_context(
-            Progress(
+            bars(
                 TextColumn("update {task.fields[update]:,}"),
                 BarColumn(bar_width=24),
                 TaskProgressColumn(),
                 TimeRemainingColumn(compact=True),
                 TextColumn("{task.fields[text]}"),
-                console=self.err,
-                transient=True,
-                disable=not self.err.is_terminal,
             )
         )
         self.task = self.bar.add_task("", total=1.0, update=update, text="compiling")
 
     def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
         """Update the bar."""
-        parts = (
-            [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"] if latest else []
-        )
+        parts = []
+        if latest:
+            parts += [f"{latest['updates_per_second']:.0f}/s", f"training bound {latest['train_bound']:.2f}"]
         if "validation_bound" in latest:
             parts.append(f"validation {latest['validation_bound']:.2f}")
         self.bar.update(self.task, completed=self._done(update, seconds), update=update, text="  ".join(parts))
@@ -84,14 +99,14 @@ class TrainingDisplay(Observer):
         if "validation_bound" not in line:
             return
         average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
-        self.err.print(
+        err.print(
             f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
             f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
         )
 
     def warned(self, message: str) -> None:
         """Print a note."""
-        self.err.print(labelled("Note:", "yellow", message))
+        note(message)
 
     def ended(self) -> None:
         """Remove the bar from the screen."""
@@ -103,32 +118,19 @@ class TrainingDisplay(Observer):
 
 
 @contextlib.contextmanager
-def evaluation_progress(err: Console, name: str) -> Iterator[Callable[[int, int], None]]:
+def evaluation_progress(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar of evaluated examples; yield the function that updates it."""
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("examples"),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    ) as bar:
+    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("examples"), TimeRemainingColumn())
+    with bars(TextColumn("{task.description}", markup=False), *columns) as bar:
         task = bar.add_task(printable(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextlib.contextmanager
-def download_progress(err: Console) -> Iterator[DownloadHook]:
+def download_progress() -> Iterator[DownloadHook]:
     """Show a bar for each downloaded file; yield the function that updates it."""
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        console=err,
-        disable=not err.is_terminal,
-    ) as bar:
+    description = TextColumn("{task.description}", markup=False)
+    with bars(description, BarColumn(), DownloadColumn(), transient=False) as bar:
         tasks: dict[str, Any] = {}
 
         def show(name: str, done: int, total: int) -> None:

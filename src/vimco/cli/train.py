@@ -1,9 +1,9 @@
-"""The command `vimco train`: parse, call, print."""
+"""The commands `vimco train` and `vimco resume`: parse, call, print."""
 
 import dataclasses
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +12,8 @@ import jax
 import tyro
 
 from vimco.cli.layout import Layout
-from vimco.cli.options import Plugin
-from vimco.cli.terminal import TrainingDisplay, err, out
+from vimco.cli.options import OneRun, Plugin
+from vimco.cli.terminal import TrainingDisplay, out
 from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
 from vimco.runs.config import BUDGET, RunConfig
@@ -34,12 +34,7 @@ class Options(RunConfig):
     """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
 
     def __post_init__(self) -> None:
-        """Check nothing: `checked` does, so that the parser adds nothing to the error message."""
-
-    @property
-    def checked(self) -> RunConfig:
-        """The configuration, checked."""
-        return RunConfig(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        """Check nothing: the command does, so that the parser adds nothing to the error message."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,16 @@ class Train:
         if self.or_resume and (self.resume is not None or self.output is None):
             raise UsageError("--or-resume needs --output, the directory of the run.")
         command = "resume" if self.resume is not None else "train --or-resume" if self.or_resume else "train"
-        path = self.resume or self.output
-        with self.layout.joined(command, start_again(path or "and the directory of the run")):
-            train_with_display(self._trained)
+        path = self.resume or self.output or "and the directory of the run"
+        again = f"The last checkpoint, if there is one, stays: start all processes again with --resume {path}."
+        with self.layout.joined(command, again):
+            display = TrainingDisplay()
+            try:
+                run = self._trained(display)
+            finally:
+                display.ended()
+            if jax.process_index() == 0:  # which has written what is read here
+                _print_result(run)
 
     def _trained(self, display: TrainingDisplay) -> Run:
         devices = self.layout.devices
@@ -79,27 +81,34 @@ class Train:
             budget = {name: getattr(self.config, name) for name in BUDGET}
             return session.resume(self.resume, display, devices=devices, **budget)
         with Team().as_one():  # a mistake of one process is one of all
-            config = self.config.checked
+            config = RunConfig(**vars(self.config))
         if self.or_resume:
             assert self.output is not None
             return session.train_or_resume(config, self.output, display, devices=devices, wait=self.wait)
         return session.train(config, self.output, display, devices=devices)
 
 
-def start_again(path: Path | str) -> str:
-    """Return what to do when one of several processes was killed."""
-    return f"The last checkpoint, if there is one, stays: start all processes again with --resume {path}."
+@dataclass(frozen=True)
+class Resume:
+    """Resume a run that was stopped, killed or has ended; the same as `vimco train --resume RUN`.
 
+    A budget replaces the run's own, and counts from the run's beginning.
+    """
 
-def train_with_display(work: Callable[[TrainingDisplay], Run]) -> None:
-    """Train with a display, and print the results."""
-    display = TrainingDisplay(out, err)
-    try:
-        run = work(display)
-    finally:
-        display.ended()
-    if jax.process_index() == 0:  # which has written what is read here
-        _print_result(run)
+    run: OneRun
+    updates: int | None = None
+    """Stop after this many updates."""
+    epochs: float | None = None
+    """Stop after this many passes over the training set."""
+    minutes: float | None = None
+    """Stop after this many minutes of training."""
+    layout: Annotated[Layout, tyro.conf.OmitArgPrefixes] = field(default_factory=Layout)
+    plugin: Plugin = None
+
+    def __call__(self) -> None:
+        """Resume the run, and print its results."""
+        budget = Options(updates=self.updates, epochs=self.epochs, minutes=self.minutes)
+        Train(budget, resume=self.run, layout=self.layout)()
 
 
 def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None:
