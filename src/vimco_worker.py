@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +95,18 @@ def sees(path: str) -> bool:
     return Path(path).exists()
 
 
-def different_versions(expected: dict[str, str]) -> list[str]:
-    """Return what is installed here in another version."""
+def different_versions(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    """Return what was found in another version than expected."""
+    return [f"{name} {found.get(name)} instead of {v}" for name, v in expected.items() if found.get(name) != v]
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed here."""
     found = {}
-    for name in expected:
+    for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    return [f"{name} {found.get(name)} instead of {v}" for name, v in expected.items() if found.get(name) != v]
+    return found
 
 
 def run_on_worker(
@@ -118,7 +123,7 @@ def run_on_worker(
     worker: Any = distributed.get_worker()
     key = worker.get_current_task()
     event = distributed.Event(stop_event, client=distributed.get_client())
-    different = different_versions(versions)
+    different = different_versions(versions, installed_versions(versions))
     if different:
         return 2, f"Error: The worker at {worker.address} has {', '.join(different)}: install the same versions there."
     if not Path(folder).is_dir():

@@ -3,7 +3,8 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -13,24 +14,11 @@ from vimco.errors import UsageError
 from vimco.files import read_file, write_file
 from vimco.report.markdown import markdown
 from vimco.report.page import html
-from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import PAPER, variations
-from vimco.studies.curves import plot, validation_points
-from vimco.studies.document import (
-    Block,
-    Commands,
-    Document,
-    Entry,
-    Picture,
-    Section,
-    Table,
-    Text,
-    anchor,
-    minus,
-    short_count,
-)
+from vimco.studies.curves import distinct_curves, plot, validation_points
+from vimco.studies.document import Commands, Document, Entry, Section, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import SOURCE
 from vimco.studies.results import collected
 from vimco.studies.study import command
@@ -91,16 +79,16 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
                 section = study.section(on[name])
                 suffix = f" ({name})" if len(shown[study.name]) > 1 else ""
                 (front if study.is_front else rest).append(replace(section, title=section.title + suffix))
-    rest.append(Section("claims", "The claims of the papers, one by one", _claims(on, shown)))
+    rest.append(_claims(on, shown))
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
-    if others := [run for run in runs if not _belongs_to_study(run)]:
-        rest.append(Section("other-runs", "Other runs", _other_runs(others)))
-    rest.append(Section("runs", "Every run, and the commands that repeat it", _runs(runs, problems)))
+    if others := [run for run in runs if not any(study.cells_of([run]) for study in STUDIES.values())]:
+        rest.append(_other_runs(others))
+    rest.append(_runs(runs, problems))
     notes = dict.fromkeys(note for run in runs if (note := run.summary().get("note", "")))
     introduction = (INTRODUCTION, f"Data: {', '.join(names)}.", *notes)
     title = "Variational inference for Monte Carlo objectives: results"
-    return Document(title, introduction, _with_distinct_names([*front, *rest]))
+    return Document(title, introduction, tuple(_with_distinct_names([*front, *rest])))
 
 
 def record(run: Run) -> dict[str, object]:
@@ -123,11 +111,7 @@ def _paragraphs(file: Path) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
-def _belongs_to_study(run: Run) -> bool:
-    return any(study.cells_of([run]) for study in STUDIES.values())
-
-
-def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]]) -> tuple[Block, ...]:
+def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]]) -> Section:
     """Return every claim with its verdict, from the runs `on` each data set on which its study is `shown`."""
     rows = []
     for study in STUDIES.values():
@@ -137,32 +121,26 @@ def _claims(on: Mapping[str, Sequence[Run]], shown: Mapping[str, Sequence[str]])
             here = Entry(verdict.verdict, is_missing=verdict.verdict == "not yet")
             rows.append((Entry(claim.statement, place), here, Entry(verdict.evidence)))
     caption, headings = "What the papers say, and what was seen here", ("claim", "here", "by these numbers")
-    return Table(caption, headings, tuple(rows), prose=frozenset({0, 2})), Text(OF_CLAIMS)
+    table = Table(caption, headings, tuple(rows), prose=frozenset({0, 2}))
+    return Section("claims", "The claims of the papers, one by one", (table, Text(OF_CLAIMS)))
 
 
-def _other_runs(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """Return a section with the validation bounds of runs that belong to no study, a curve each."""
+def _other_runs(runs: Sequence[Run]) -> Section:
+    """Return the validation bounds of runs that belong to no study, a curve each."""
     text = Text("These belong to none of the studies above.")
-    styles = product(("-", "--", ":", "-."), COLOURS)
-    curves = [
-        Curve(run.name, "", points, colour, line)
-        for run, (line, colour) in zip(runs, styles, strict=False)
-        if (points := validation_points(run))
-    ]
+    curves = distinct_curves({run.name: validation_points(run) for run in runs})
     caption = "The bound on the validation set with the training K of each run, against updates."
-    if not curves:
-        return (text,)
-    return text, plot("other-runs", {"Other runs": curves}, "validation bound (nats)", caption)
+    picture = [plot("other-runs", {"Other runs": curves}, "validation bound (nats)", caption)] if curves else []
+    return Section("other-runs", "Other runs", (text, *picture))
 
 
-def _runs(runs: Sequence[Run], problems: Sequence[str]) -> tuple[Block, ...]:
+def _runs(runs: Sequence[Run], problems: Sequence[str]) -> Section:
     headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
-    return (
-        *(Text(f"Could not be read: {problem}") for problem in problems),
-        Table("Every run", headings, tuple(map(_row, runs)), prose=frozenset({0, 1, 6})),
-        Text("Each run below opens to its commands and its full configuration; runs.json has them for programs."),
-        *map(_commands, runs),
-    )
+    table = Table("Every run", headings, tuple(map(_row, runs)), prose=frozenset({0, 1, 6}))
+    text = Text("Each run below opens to its commands and its full configuration; runs.json has them for programs.")
+    unread = (Text(f"Could not be read: {problem}") for problem in problems)
+    title = "Every run, and the commands that repeat it"
+    return Section("runs", title, (*unread, table, text, *map(_commands, runs)))
 
 
 def _row(run: Run) -> tuple[Entry, ...]:
@@ -206,13 +184,10 @@ def _commands(run: Run) -> Commands:
     return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
 
 
-def _with_distinct_names(sections: Sequence[Section]) -> tuple[Section, ...]:
+def _with_distinct_names(sections: Sequence[Section]) -> Iterator[Section]:
     """Return the sections with distinct anchors and picture files, where several data sets share a study."""
-    seen: dict[str, int] = {}
-    distinct = []
+    seen: Counter[str] = Counter()
     for section in sections:
-        seen[section.anchor] = seen.get(section.anchor, 0) + 1
-        suffix = f"-{seen[section.anchor]}" if seen[section.anchor] > 1 else ""
-        blocks = [replace(b, name=b.name + suffix) if isinstance(b, Picture) else b for b in section.blocks]
-        distinct.append(replace(section, anchor=section.anchor + suffix, blocks=tuple(blocks)))
-    return tuple(distinct)
+        seen[section.anchor] += 1
+        number = seen[section.anchor]
+        yield section if number == 1 else section.renamed(f"-{number}")

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vimco.runs.curve import Curve
@@ -95,6 +95,11 @@ class Section:
     anchor: str
     title: str
     blocks: tuple[Block, ...]
+
+    def renamed(self, suffix: str) -> "Section":
+        """Return it with a suffix to its anchor and the names of its pictures."""
+        blocks = [replace(b, name=b.name + suffix) if isinstance(b, Picture) else b for b in self.blocks]
+        return replace(self, anchor=self.anchor + suffix, blocks=tuple(blocks))
 
 
 @dataclass(frozen=True)

@@ -70,15 +70,11 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[R
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     """
-    best: dict[int, tuple[tuple[bool, float], Run]] = {}
+    ranks: dict[int, list[tuple[tuple[bool, float], Run]]] = {}
     for run in on_protocol(runs, cell):
-        seed, bound = run.config.seed, run.best(weights)
-        if bound is None:
-            continue
-        rank = (run.is_finished, bound[1])
-        if seed not in best or rank > best[seed][0]:
-            best[seed] = (rank, run)
-    return [best[seed][1] for seed in sorted(best)]
+        if best := run.best(weights):
+            ranks.setdefault(run.config.seed, []).append(((run.is_finished, best[1]), run))
+    return [max(ranks[seed], key=lambda pair: pair[0])[1] for seed in sorted(ranks)]
 
 
 def usual_length(lengths: Iterable[int]) -> int:

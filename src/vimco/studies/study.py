@@ -50,7 +50,7 @@ class Study:
     show: Callable[["Study", Sequence[Run]], list[Block]]
     evaluation_samples: int | None = None
     claims: tuple[Claim, ...] = ()
-    noise: Callable[[Cell], tuple[str, ...]] | None = None
+    noise: Callable[[Cell], tuple[str, ...]] = lambda _cell: ()
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
 

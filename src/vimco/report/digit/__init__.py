@@ -15,9 +15,10 @@ import numpy as np
 
 from vimco.errors import UsageError
 from vimco.models import SigmoidBeliefNetwork
-from vimco.report.policy import policy
+from vimco.report.page import policy
 from vimco.runs.directory import Run, Weights
 from vimco.runs.store import named_arrays
+from vimco.studies.document import minus
 
 FOLDER = Path(__file__).parent
 NUM_EXAMPLES = 12
@@ -115,11 +116,11 @@ def _facts(run: Run, weights: Weights, half: bool) -> list[tuple[str, str]]:
 
 def _reference(run: Run, weights: Weights) -> str:
     """Return a sentence on the test score of the same parameters, from the evaluation with the most samples, if any."""
-    found = [e for e in run.summary().get("evaluations", []) if e["split"] == "test" and e["weights"] == weights]
+    found = [e for e in run.evaluations if e["split"] == "test" and e["weights"] == weights]
     if not found:
         return ""
     best = max(found, key=lambda e: e["num_samples"])
-    nats = f"{-best['negative_log_likelihood']:.1f}".replace("-", "−")
+    nats = minus(-best["negative_log_likelihood"], 1)
     return f"The test set has {nats} nats on average, by {best['num_samples']:,} samples."
 
 

@@ -1,7 +1,6 @@
 """The engine of a Dask cluster: each command is a task, which runs it as a process of its worker (`vimco_worker`)."""
 
 import contextlib
-import importlib.metadata
 import logging
 import math
 import platform
@@ -17,6 +16,7 @@ from typing import Any
 import vimco_worker
 from vimco.errors import UsageError
 from vimco.files import read_file
+from vimco.runs import directory
 from vimco.studies.runner.engine import Ending, LostEngineError
 from vimco.studies.runner.local import command, ending_of
 
@@ -27,8 +27,6 @@ COUNT_SECONDS = 2  # between two questions for the number of workers
 RESULT_SECONDS = 10  # for a result to come from its worker
 STOP_SECONDS = 60  # after which a task that was asked to stop is left alone: it lets go by itself
 LARGEST_OPTIONS = 2**20
-PACKAGES = ("vimco", "jax", "jaxlib", "equinox", "optax", "numpy")  # their versions determine the bits of a run
-DASK = ("dask", "distributed")
 LOST = (OSError, RuntimeError, ValueError)  # what Dask raises when its connection is lost or closed
 
 
@@ -69,7 +67,7 @@ class DaskCluster:
             str(Path.cwd()),
             self.threads,
             self._event.name,
-            {name: importlib.metadata.version(name) for name in PACKAGES},
+            directory.versions(),
             key=f"{arguments[0]}-{uuid.uuid4().hex}",
             pure=False,
         )
@@ -161,7 +159,8 @@ def connected(
     with contextlib.ExitStack() as stack:
         made = None
         if where in BATCH_SYSTEMS:
-            made = stack.enter_context(_made_cluster(where, options))
+            made = _made_cluster(where, options)
+            stack.callback(_close, made, timeout=10)
             number = number or most
         elif options is not None:
             raise UsageError(f"--cluster-options are for the batch systems {', '.join(BATCH_SYSTEMS)}; got {where}.")
@@ -174,7 +173,7 @@ def connected(
                 f"No Dask scheduler answers at {where} ({str(error).splitlines()[0]}). Start one with `dask "
                 "scheduler`, and give the address that it prints."
             ) from error
-        stack.callback(_close, client)
+        stack.callback(_close, client, timeout=5)
         _refuse_other_versions(client)
         _refuse_other_files(client, output)
         engine = DaskCluster(client, number, threads)
@@ -183,32 +182,29 @@ def connected(
         yield engine
 
 
-def _close(client: Any) -> None:
+def _close(opened: Any, timeout: int) -> None:
     with contextlib.suppress(*LOST):
-        client.close(timeout=5)
+        opened.close(timeout=timeout)
 
 
 def _refuse_other_versions(client: Any) -> None:
     """Refuse a scheduler or a worker whose versions differ from those here."""
-    versions = client.get_versions(packages=[*PACKAGES])
-    here = versions["client"]["packages"]
-    places: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "The scheduler": (versions["scheduler"], ("python", *DASK, "vimco"))
-    }
-    places |= {f"The worker at {w}": (found, ("python", *DASK, *PACKAGES)) for w, found in versions["workers"].items()}
-    for place, (found, names) in places.items():
-        there = found["packages"]
-        different = [
-            f"{name} {_shown(name, there.get(name))} instead of {_shown(name, here[name])}"
-            for name in names
-            if _shown(name, there.get(name)) != _shown(name, here[name])
-        ]
+    packages = [*directory.versions()]
+    versions = client.get_versions(packages=packages)
+    here = _compared(versions["client"])
+    places = [("The scheduler", versions["scheduler"], ["vimco"])]
+    places += [(f"The worker at {address}", found, packages) for address, found in versions["workers"].items()]
+    for place, found, names in places:
+        expected = {name: here[name] for name in ("python", "dask", "distributed", *names)}
+        different = vimco_worker.different_versions(expected, _compared(found))
         if different:
             raise UsageError(f"{place} has {', '.join(different)}: install the same versions everywhere.")
 
 
-def _shown(name: str, version: str | None) -> str | None:
-    return ".".join(version.split(".")[:2]) if name == "python" and version else version
+def _compared(versions: dict[str, Any]) -> dict[str, str]:
+    """Return the versions of packages and, without its last part, of Python."""
+    packages = versions["packages"]
+    return {**packages, "python": ".".join(packages["python"].split(".")[:2])}
 
 
 def _refuse_other_files(client: Any, output: Path) -> None:
@@ -226,8 +222,7 @@ def _refuse_other_files(client: Any, output: Path) -> None:
         )
 
 
-@contextlib.contextmanager
-def _made_cluster(system: str, path: Path | None) -> Iterator[Any]:
+def _made_cluster(system: str, path: Path | None) -> Any:
     """Start a scheduler in this process whose workers are jobs of a batch system; there are none at first."""
     try:
         import dask_jobqueue
@@ -239,17 +234,12 @@ def _made_cluster(system: str, path: Path | None) -> Iterator[Any]:
     if shutil.which(program) is None:
         raise UsageError(f"--cluster {system} submits jobs by {program}, which is not on {platform.node()}.")
     try:
-        cluster = kind(**options)
+        return kind(**options)
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(
             f"--cluster {system} cannot be started ({str(error).splitlines()[0]}). Give its options in a YAML file, by "
             "--cluster-options: cores and memory at least."
         ) from error
-    try:
-        yield cluster
-    finally:
-        with contextlib.suppress(*LOST):
-            cluster.close(timeout=10)
 
 
 def _read_options(path: Path) -> dict[str, Any]:

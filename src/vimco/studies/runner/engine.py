@@ -18,11 +18,9 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """The readable name."""
-        ...
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vimco`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,12 @@ class Job(Protocol):
 
     def ending(self) -> Ending | None:
         """Return how it ended; None while it runs."""
-        ...
 
     def stop(self) -> None:
         """Ask it to save its state and end."""
-        ...
 
     def kill(self) -> None:
         """End it at once, without saving."""
-        ...
 
 
 @runtime_checkable
@@ -59,8 +54,6 @@ class Engine(Protocol):
     @property
     def number(self) -> int:
         """Jobs at a time; it may change."""
-        ...
 
     def start(self, arguments: Sequence[str]) -> Job:
         """Start the program `vimco` with these arguments, in the current directory."""
-        ...

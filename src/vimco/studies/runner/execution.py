@@ -3,8 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from vimco.errors import UsageError
 from vimco.runs.interrupts import collect_signals
@@ -22,13 +21,6 @@ class Outcome:
 
     failures: list[tuple[Task, str]] = field(default_factory=list)
     signal_number: int | None = None  # of the signal that stopped it
-
-    def then(self, step: Callable[[], "Outcome"]) -> "Outcome":
-        """Return this with the outcome of a further step, which is left out after a signal."""
-        if self.signal_number is not None:
-            return self
-        later = step()
-        return Outcome([*self.failures, *later.failures], later.signal_number)
 
 
 class Watch:
@@ -49,7 +41,7 @@ def run_study(
     evaluation_samples: int | None,
     engine: Engine,
     watch: Watch,
-    noise: Callable[[Cell], tuple[str, ...]] | None = None,
+    noise: Callable[[Cell], tuple[str, ...]] = lambda _cell: (),
 ) -> Outcome:
     """Train the runs that are not done, then evaluate the chosen ones, if `evaluation_samples` is given.
 
@@ -57,41 +49,30 @@ def run_study(
     measured, by the estimators that `noise` names for their cell, are trained first, from moment to moment.
     """
     outcome = Outcome()
-    if noise is not None:
-        for share in MOMENTS:
-            outcome = outcome.then(partial(_measure, share, trainings, noise, engine, watch))
-    outcome = outcome.then(lambda: execute([t for t in trainings if not t.is_done()], engine, watch))
-    if evaluation_samples is not None:
-        outcome = outcome.then(lambda: _evaluate(trainings, evaluation_samples, engine, watch))
-    return outcome
 
+    def complete(tasks: Sequence[Task]) -> bool:
+        """Execute the tasks; return whether no signal has stopped them."""
+        step = execute(tasks, engine, watch)
+        outcome.failures += step.failures
+        outcome.signal_number = step.signal_number
+        return step.signal_number is None
 
-def _evaluate(trainings: Sequence[Training], num_samples: int, engine: Engine, watch: Watch) -> Outcome:
-    """Evaluate the chosen runs."""
-    due = evaluations_due(trainings, num_samples)
-    number = -(-num_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1
-    outcome = execute([part for evaluating in due for part in evaluating.parts_due(number)], engine, watch)
-    for evaluating in due:
+    measured = [(training, names) for training in trainings if (names := noise(Cell.of(training.config)))]
+    for share in MOMENTS if measured else ():
+        stages = [(training.up_to(share), names) for training, names in measured]
+        if not complete([stage for stage, _ in stages if not stage.is_done()]):
+            return outcome
+        measurings = [Measuring(stage, names) for stage, names in stages]
+        if not complete([measuring for measuring in measurings if measuring.is_due()]):
+            return outcome
+    if not complete([training for training in trainings if not training.is_done()]) or evaluation_samples is None:
+        return outcome
+    evaluations = evaluations_due(trainings, evaluation_samples)
+    number = -(-evaluation_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1
+    complete([part for evaluating in evaluations for part in evaluating.parts_due(number)])
+    for evaluating in evaluations:
         evaluating.join(number)
     return outcome
-
-
-def _measure(
-    share: float,
-    trainings: Sequence[Training],
-    noise: Callable[[Cell], tuple[str, ...]],
-    engine: Engine,
-    watch: Watch,
-) -> Outcome:
-    """Train the runs whose gradients are measured up to a share of their updates, and measure them there."""
-    stages = {
-        replace(t, config=replace(t.config, updates=max(1, round(share * t.target)))): names
-        for t in trainings
-        if (names := noise(Cell.of(t.config)))
-    }
-    due = [(Measuring(stage.path, names), stage.target) for stage, names in stages.items()]
-    trained = execute([stage for stage in stages if not stage.is_done()], engine, watch)
-    return trained.then(lambda: execute([task for task, target in due if task.is_due(target)], engine, watch))
 
 
 def execute(tasks: Sequence[Task], engine: Engine, watch: Watch) -> Outcome:

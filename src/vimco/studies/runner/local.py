@@ -23,21 +23,16 @@ class LocalWorkers:
     def start(self, arguments: Sequence[str]) -> "_Job":
         """Start the program on free cores."""
         place = next(i for i, job in enumerate(self._places) if job is None or job.ending() is not None)
-        job = _Job(Process(command(arguments), cores_of(place, self.threads)))
-        self._places[place] = job
+        self._places[place] = job = _Job(command(arguments), cores_of(place, self.threads))
         return job
 
 
-class _Job:
+class _Job(Process):
     """A command in a process of this machine."""
-
-    def __init__(self, process: Process):
-        self.process = process
-        self.stop, self.kill = process.stop, process.kill
 
     def ending(self) -> Ending | None:
         """Return how it ended; None while it runs."""
-        result = self.process.result()
+        result = self.result()
         return None if result is None else ending_of(*result)
 
 

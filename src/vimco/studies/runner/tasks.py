@@ -35,6 +35,10 @@ class Training:
         assert self.config.updates is not None
         return self.config.updates
 
+    def up_to(self, share: float) -> "Training":
+        """Return the training of this run up to a share of its updates."""
+        return replace(self, config=replace(self.config, updates=max(1, round(share * self.target))))
+
     def run(self) -> Run | None:
         """Return the run on disk; None before it has started."""
         return directory.load(self.path) if (self.path / directory.CONFIG).exists() else None
@@ -71,8 +75,8 @@ class Evaluating:
     def arguments(self) -> list[str]:
         """Return the command that evaluates the run and records the result, or a part of it."""
         options = {"--num-samples": self.num_samples, "--weights": self.weights, "--seed": EVALUATION_SEED}
-        part = ["--part", *map(str, self.part)] if self.part else []
-        return ["evaluate", str(self.path), *(str(word) for option in options.items() for word in option), *part]
+        words = [str(word) for option in options.items() for word in option]
+        return ["evaluate", str(self.path), *words, *(["--part", *map(str, self.part)] if self.part else [])]
 
     def parts_due(self, number: int) -> list["Evaluating"]:
         """Return the parts that are still to be done."""
@@ -91,27 +95,27 @@ class Evaluating:
 
 @dataclass(frozen=True)
 class Measuring:
-    """The noise of estimators' gradients at the latest parameters of a run, to be recorded in its summary."""
+    """The noise of estimators' gradients at the end of a training, to be recorded in the summary of its run."""
 
-    path: Path
+    training: Training
     estimators: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The readable name."""
-        return f"noise of gradients of {self.path.name}"
+        return f"noise of gradients of {self.training.path.name}"
 
     def arguments(self) -> list[str]:
         """Return the command that measures and records."""
-        return ["noise", str(self.path), "--weights", "latest", "--estimators", *self.estimators]
+        return ["noise", str(self.training.path), "--weights", "latest", "--estimators", *self.estimators]
 
-    def is_due(self, updates: int) -> bool:
-        """Return whether the run has done so many updates and not gone on, and something is not measured."""
-        if not (self.path / directory.CONFIG).exists():
+    def is_due(self) -> bool:
+        """Return whether the run has ended there and not gone on, and something is not measured."""
+        run, target = self.training.run(), self.training.target
+        if run is None or not run.is_finished or run.updates != target:
             return False
-        run = directory.load(self.path)
-        measured = {record["estimator"] for record in run.noise if record["update"] == updates}
-        return run.is_finished and run.updates == updates and not set(self.estimators) <= measured
+        measured = {record["estimator"] for record in run.noise if record["update"] == target}
+        return not set(self.estimators) <= measured
 
 
 def planned(configurations: Sequence[RunConfig], output: Path) -> list[Training]:
