@@ -104,16 +104,24 @@ class Layout:
                 err.print(f"Process 0 waits for {number} at {self.coordinator}, at most {JOIN_SECONDS} s.")
         # JAX's service for preempted machines catches SIGTERM and does nothing; before training it is to end a process.
         jax.config.update("jax_enable_preemption_service", False)
-        with _limited(JOIN_SECONDS):
-            try:
-                jax.distributed.initialize(
-                    self.coordinator, self.processes, self.rank, initialization_timeout=2 * JOIN_SECONDS
-                )
-            except (ValueError, RuntimeError) as error:
-                raise UsageError(
-                    f"The other processes were not found ({' '.join(str(error).split())[:500]}). Start this by srun, "
-                    "mpirun or on a TPU pod, or give --coordinator HOST:PORT --processes N --rank R."
-                ) from error
+        too_late = (
+            f"After {JOIN_SECONDS:g} s not all processes have joined. Start all of them, within that time and with the "
+            "same --coordinator, --processes and program, and let nothing block the port."
+        )
+        timer = threading.Timer(JOIN_SECONDS, _end, (too_late, 2))  # JAX would end the process with a stack trace
+        timer.daemon = True
+        timer.start()
+        try:
+            jax.distributed.initialize(
+                self.coordinator, self.processes, self.rank, initialization_timeout=2 * JOIN_SECONDS
+            )
+        except (ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"The other processes were not found ({' '.join(str(error).split())[:500]}). Start this by srun, "
+                "mpirun or on a TPU pod, or give --coordinator HOST:PORT --processes N --rank R."
+            ) from error
+        finally:
+            timer.cancel()
 
 
 def _keep_libraries_off_stdout() -> None:
@@ -122,22 +130,6 @@ def _keep_libraries_off_stdout() -> None:
     ours = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     sys.stdout = os.fdopen(ours, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, buffering=1)
-
-
-@contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """End this process with a sentence if it takes longer to join: JAX would end it with a stack trace."""
-    sentence = (
-        f"After {seconds:g} s not all processes have joined. Start all of them, within that time and with the same "
-        "--coordinator, --processes and program, and let nothing block the port."
-    )
-    timer = threading.Timer(seconds, _end, (sentence, 2))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextlib.contextmanager

@@ -190,8 +190,7 @@ class StudyDisplay(Watch):
         text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
         self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:
-            run = task.run() if isinstance(task, Training) else None
-            if run is not None and isinstance(task, Training) and task.name in self.tasks:
+            if isinstance(task, Training) and (run := task.run()) and task.name in self.tasks:
                 text = f"{run.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
                 self.bars.update(self.tasks[task.name], completed=run.updates / task.target, text=text)
 
@@ -199,9 +198,9 @@ class StudyDisplay(Watch):
 def _result_of(task: Task, ending: Ending) -> str:
     if ending.failure is not None:
         return f": {ending.failure}"
-    run = task.run() if isinstance(task, Training) else None
-    best = run.best() if run is not None else None
-    return "" if best is None else f": validation bound {best[1]:.2f} at update {best[0]:,}"
+    if isinstance(task, Training) and (run := task.run()) and (best := run.best()):
+        return f": validation bound {best[1]:.2f} at update {best[0]:,}"
+    return ""
 
 
 def _print_studies() -> None:

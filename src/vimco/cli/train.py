@@ -34,7 +34,12 @@ class Options(RunConfig):
     """What to train, on what, how, and for how long. The defaults are the paper's protocol (supplement B)."""
 
     def __post_init__(self) -> None:
-        """Check nothing: the command does, so that the parser adds nothing to the error message."""
+        """Check nothing: `checked` does, so that the parser adds nothing to the error message."""
+
+    @property
+    def checked(self) -> RunConfig:
+        """The configuration, checked."""
+        return RunConfig(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Train:
             budget = {name: getattr(self.config, name) for name in BUDGET}
             return session.resume(self.resume, display, devices=devices, **budget)
         with Team().as_one():  # a mistake of one process is one of all
-            config = RunConfig(**vars(self.config))
+            config = self.config.checked
         if self.or_resume:
             assert self.output is not None
             return session.train_or_resume(config, self.output, display, devices=devices, wait=self.wait)

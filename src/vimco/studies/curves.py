@@ -53,9 +53,9 @@ def curves(
 
 
 def distinct_curves(contents: Mapping[str, Points], in_column: int = 100) -> list[Curve]:
-    """Return the curves by their titles, each in a style of its own, also beside those that have no points.
+    """Return a curve for each title that has points, in a style that depends on the title's place alone.
 
-    A column of the legend has the curves of so many titles.
+    The legend has a column for each so many titles.
     """
     styles = product(("-", "--", ":", "-."), COLOURS)
     return [

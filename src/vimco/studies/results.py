@@ -70,11 +70,9 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[R
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     """
-    ranks: dict[int, list[tuple[tuple[bool, float], Run]]] = {}
-    for run in on_protocol(runs, cell):
-        if best := run.best(weights):
-            ranks.setdefault(run.config.seed, []).append(((run.is_finished, best[1]), run))
-    return [max(ranks[seed], key=lambda pair: pair[0])[1] for seed in sorted(ranks)]
+    ranked = [(run.is_finished, best[1], run) for run in on_protocol(runs, cell) if (best := run.best(weights))]
+    seeds = sorted({run.config.seed for *_, run in ranked})
+    return [max((r for r in ranked if r[2].config.seed == seed), key=lambda r: r[:2])[2] for seed in seeds]
 
 
 def usual_length(lengths: Iterable[int]) -> int:

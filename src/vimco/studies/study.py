@@ -24,7 +24,7 @@ from vimco.studies.cells import PAPER, Cell, variations
 from vimco.studies.claims import Claim
 from vimco.studies.document import Block, Section, Text
 
-Kind = tuple[Cell, dict[str, Any]]
+Kind = tuple[Cell, dict[str, Any]]  # what `kind` returns
 
 
 def distinct_cells(runs: Iterable[RunConfig]) -> list[Cell]:
@@ -100,18 +100,18 @@ class Study:
         data = data or self.data
         if data not in names() and not in_home(data).is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
-        shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging, **cadence(updates)}
+        shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging}
+        # The usual cadence, or a shorter one for a small budget, so that a curve has ten points or more.
+        shared["log_every"] = min(PAPER.log_every, max(1, updates // 20))
+        shared["validate_every"] = min(PAPER.validate_every, max(1, updates // 10))
         runs = [
             dataclasses.replace(run, learning_rate=rate, seed=seed, **shared)
             for run in self.runs()
             for rate in (rates or (run.learning_rate,))
             for seed in seeds
         ]
-        kept = [
-            run
-            for run in dict.fromkeys(runs)
-            if not only or any(fnmatchcase(f"-{label(run)}-", f"*-{p}-*") for p in only)
-        ]
+        patterns = [f"*-{part}-*" for part in only or ["*"]]
+        kept = [run for run in dict.fromkeys(runs) if any(fnmatchcase(f"-{label(run)}-", each) for each in patterns)]
         if not kept:
             raise UsageError(
                 f"No run of {self.name} matches {' or '.join(only)}. The runs have names like {label(runs[0])}; a "
@@ -138,15 +138,6 @@ def named_study(name: str) -> Study:
             f"There is no study {name!r}; choose one of {', '.join(STUDIES)}. One of your own comes with --plugin FILE."
         )
     return STUDIES[name]
-
-
-def cadence(updates: int) -> dict[str, int]:
-    """Return the usual cadence, or a shorter one for a small budget, so that a curve has ten points or more."""
-    default = RunConfig()
-    return {
-        "log_every": min(default.log_every, max(1, updates // 20)),
-        "validate_every": min(default.validate_every, max(1, updates // 10)),
-    }
 
 
 def label(config: RunConfig) -> str:

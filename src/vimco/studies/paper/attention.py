@@ -57,20 +57,10 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     best = {title: run for title in METHODS for run in chosen(found, cell(title))[:1]}
     if not best:
         return [Text("In training: no validation yet.")]
-    panels = {
-        title: distinct_curves(
-            {
-                method: [(update, scale * value) for update, value in best[method].curve(name)]
-                if method in best
-                else []
-                for method in METHODS
-            }
-        )
-        for title, name, scale in (
-            ("labels wrong (%)", "validation_error", 100),
-            ("log-loss (nats)", "validation_log_loss", 1),
-        )
-    }
+    errors = {method: best[method].curve("validation_error") if method in best else [] for method in METHODS}
+    log_losses = {method: _log_losses(best[method]) if method in best else [] for method in METHODS}
+    in_percent = {method: [(update, 100 * error) for update, error in points] for method, points in errors.items()}
+    panels = {"labels wrong (%)": distinct_curves(in_percent), "log-loss (nats)": distinct_curves(log_losses)}
     looking = next(best[method] for method in reversed(METHODS) if method in best)
     return [
         _course(best),
