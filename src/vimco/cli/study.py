@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import BarColumn, TaskID
 
 from vimco import data
 from vimco.cli.options import Plugin
@@ -157,11 +157,7 @@ class StudyDisplay(Watch):
     def __init__(self, trainings: Sequence[Training], engine: Engine):
         self.trainings, self.engine = trainings, engine
         self.next_look = 0.0
-        self.bars = bars(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}", markup=False),
-        )
+        self.bars = bars("{task.description}", BarColumn(bar_width=24), "{task.fields[text]}")
         self.whole = self.bars.add_task("the whole study", total=1.0, text="")
         self.tasks: dict[str, TaskID] = {}
 

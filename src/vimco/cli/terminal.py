@@ -4,16 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich import progress
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -46,9 +37,10 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     wide(out).print(table)
 
 
-def bars(*columns: ProgressColumn, transient: bool = True) -> Progress:
-    """Return bars on stderr that are shown if it is a terminal."""
-    return Progress(*columns, console=err, transient=transient, disable=not err.is_terminal)
+def bars(*columns: progress.ProgressColumn | str, transient: bool = True) -> progress.Progress:
+    """Return bars that are shown if stderr is a terminal; a string is a column of text."""
+    shown = [progress.TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns]
+    return progress.Progress(*shown, console=err, transient=transient, disable=not err.is_terminal)
 
 
 class TrainingDisplay(Observer):
@@ -74,15 +66,10 @@ class TrainingDisplay(Observer):
         what = f"{model} on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"resumes at update {update:,}" if update else "starts"
         out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
-        self.bar = self.stack.enter_context(
-            bars(
-                TextColumn("update {task.fields[update]:,}"),
-                BarColumn(bar_width=24),
-                TaskProgressColumn(),
-                TimeRemainingColumn(compact=True),
-                TextColumn("{task.fields[text]}"),
-            )
-        )
+        time_left = progress.TimeRemainingColumn(compact=True)
+        columns = (progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), time_left)
+        self.bar = bars("update {task.fields[update]:,}", *columns, "{task.fields[text]}")
+        self.stack.enter_context(self.bar)
         self.task = self.bar.add_task("", total=1.0, update=update, text="compiling")
 
     def advanced(self, update: int, seconds: float, latest: dict[str, Any]) -> None:
@@ -120,8 +107,8 @@ class TrainingDisplay(Observer):
 @contextlib.contextmanager
 def evaluation_progress(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar of evaluated examples; yield the function that updates it."""
-    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("examples"), TimeRemainingColumn())
-    with bars(TextColumn("{task.description}", markup=False), *columns) as bar:
+    columns = (progress.BarColumn(bar_width=30), progress.MofNCompleteColumn(), "examples")
+    with bars("{task.description}", *columns, progress.TimeRemainingColumn()) as bar:
         task = bar.add_task(printable(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -129,8 +116,7 @@ def evaluation_progress(name: str) -> Iterator[Callable[[int, int], None]]:
 @contextlib.contextmanager
 def download_progress() -> Iterator[DownloadHook]:
     """Show a bar for each downloaded file; yield the function that updates it."""
-    description = TextColumn("{task.description}", markup=False)
-    with bars(description, BarColumn(), DownloadColumn(), transient=False) as bar:
+    with bars("{task.description}", progress.BarColumn(), progress.DownloadColumn(), transient=False) as bar:
         tasks: dict[str, Any] = {}
 
         def show(name: str, done: int, total: int) -> None:

@@ -21,11 +21,9 @@ def runs() -> list[RunConfig]:
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """VIMCO beside NVIL, and VIMCO beside RWS."""
     panels = {
-        f"VIMCO and {ESTIMATORS.title_of(other)}": [
-            curve
-            for estimator in (other, "vimco")
-            for curve in curves(found, [cell for cell in study.cells if cell.estimator == estimator])
-        ]
+        f"VIMCO and {ESTIMATORS.title_of(other)}": curves(
+            found, [cell for name in (other, "vimco") for cell in study.cells if cell.estimator == name]
+        )
         for other in ("nvil", "rws")
     }
     return [plot(study.name, panels, "validation bound (nats)", OF_BOUNDS)]

@@ -40,7 +40,6 @@ class DaskCluster:
         self.address = client.scheduler.address
         self._fixed, self._counted, self._next_count = number, 1, 0.0
         self._event = distributed.Event(f"vimco-stop-{uuid.uuid4().hex}", client=client)
-        self._is_stopping = False
         self._jobs: list[_Job] = []
 
     @property
@@ -74,16 +73,9 @@ class DaskCluster:
         self._jobs = [*(job for job in self._jobs if job.ending() is None), _Job(self, future)]
         return self._jobs[-1]
 
-    @property
-    def num_running(self) -> int:
-        """The number of tasks that have not ended."""
-        return sum(job.ending() is None for job in self._jobs)
-
     def stop(self) -> set[str]:
         """Ask all tasks to stop; return the keys of those that are on a worker."""
-        if not self._is_stopping:
-            self._event.set()
-            self._is_stopping = True
+        self._event.set()
         return {key for keys in self.client.processing().values() for key in keys}
 
 
@@ -264,6 +256,6 @@ def _adapt(made: Any, engine: DaskCluster) -> None:
 
     class Demand(distributed.Adaptive):
         async def target(self) -> int:
-            return math.ceil(engine.num_running / threads)
+            return math.ceil(sum(job.ending() is None for job in engine._jobs) / threads)
 
     made.adapt(Adaptive=Demand, interval="2s", wait_count=15)
