@@ -39,11 +39,14 @@ def html(document: Document) -> str:
 
 def policy(script: str, style: str) -> str:
     """Return the Content-Security-Policy that allows one inline script, one style, and pictures within the page."""
-    by_script, by_style = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (script, style))
     return (
-        f"default-src 'none'; script-src 'sha256-{by_script}'; style-src 'sha256-{by_style}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
     )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _address(picture: Picture) -> str:
