@@ -28,6 +28,7 @@ from vimco.studies.runner.engine import Ending, Engine, Task
 from vimco.studies.runner.execution import Outcome
 from vimco.studies.runner.script import slurm_script
 from vimco.studies.runner.tasks import Training
+from vimco.studies.study import words_of
 
 
 @dataclass(frozen=True)
@@ -138,17 +139,9 @@ class RunStudy:
 
     def _arguments(self) -> list[str]:
         """Return the words of this command that say which runs it has."""
-        options: dict[str, Sequence[object]] = {
-            "--updates": [self.updates],
-            "--rates": self.rates,
-            "--seeds": self.seeds,
-            "--only": self.only,
-            "--data": [self.data] if self.data else [],
-            "--averaging": [] if self.averaging is None else [self.averaging],
-            "--output": [self.output],
-        }
-        given = [word for option, values in options.items() if values for word in (option, *map(str, values))]
-        return ["study", str(self.name), *given]
+        names = ("updates", "rates", "seeds", "only", "data", "averaging", "output")
+        options = {name: value for name in names if (value := getattr(self, name)) not in (None, ())}
+        return ["study", str(self.name), *words_of(options)]
 
 
 class StudyDisplay(Watch):

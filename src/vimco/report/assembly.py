@@ -21,7 +21,7 @@ from vimco.studies.curves import distinct_curves, plot, validation_points
 from vimco.studies.document import Commands, Document, Entry, Section, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import SOURCE
 from vimco.studies.results import collected
-from vimco.studies.study import command
+from vimco.studies.study import command, words_of
 
 LARGEST_REMARKS = 2**22  # bytes
 
@@ -176,9 +176,8 @@ def _commands(run: Run) -> Commands:
     folder = f"runs/{run.path.name}"
     lines = [command(config, folder)]
     for e in run.evaluations:
-        options = ["num_samples", "split", "weights", *(["seed"] if e["seed"] else [])]
-        words = [word for name in options for word in (f"--{name.replace('_', '-')}", str(e[name]))]
-        lines.append(shlex.join(["vimco", "evaluate", folder, *words]))
+        options = ("num_samples", "split", "weights", *(["seed"] if e["seed"] else []))
+        lines.append(shlex.join(["vimco", "evaluate", folder, *words_of({name: e[name] for name in options})]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
     return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))

@@ -11,7 +11,7 @@ from vimco.runs.checkpoints import latest_update
 from vimco.runs.config import RunConfig
 from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.studies.results import chosen, collected
-from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name
+from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name, words_of
 
 SAMPLES_OF_A_PART = 1000  # samples that a command draws for each example, if there are several workers
 WAIT_SECONDS = 60  # for a process that still trains in the directory, such as one whose worker was retired
@@ -74,9 +74,8 @@ class Evaluating:
 
     def arguments(self) -> list[str]:
         """Return the command that evaluates the run and records the result, or a part of it."""
-        options = {"--num-samples": self.num_samples, "--weights": self.weights, "--seed": EVALUATION_SEED}
-        words = [str(word) for option in options.items() for word in option]
-        return ["evaluate", str(self.path), *words, *(["--part", *map(str, self.part)] if self.part else [])]
+        options = {"num_samples": self.num_samples, "weights": self.weights, "seed": EVALUATION_SEED}
+        return ["evaluate", str(self.path), *words_of(options | ({"part": self.part} if self.part else {}))]
 
     def parts_due(self, number: int) -> list["Evaluating"]:
         """Return the parts that are still to be done."""
