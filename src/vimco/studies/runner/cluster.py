@@ -40,6 +40,7 @@ class DaskCluster:
         self.address = client.scheduler.address
         self._fixed, self._counted, self._next_count = number, 1, 0.0
         self._event = distributed.Event(f"vimco-stop-{uuid.uuid4().hex}", client=client)
+        self._is_stopping = False
         self._jobs: list[_Job] = []
 
     @property
@@ -75,7 +76,9 @@ class DaskCluster:
 
     def stop(self) -> set[str]:
         """Ask all tasks to stop; return the keys of those that are on a worker."""
-        self._event.set()
+        if not self._is_stopping:
+            self._event.set()
+            self._is_stopping = True
         return {key for keys in self.client.processing().values() for key in keys}
 
 
