@@ -25,10 +25,10 @@ from vimco.estimators.bbvi import BBVI
 from vimco.estimators.estimator import weight_term
 from vimco.estimators.layered import LayerBaselines, layered_estimate, local_log_weights, scores_of_layers
 from vimco.estimators.local_expectations import LocalExpectations
-from vimco.estimators.local_nvil import LocalNVIL
 from vimco.estimators.muprop import MuProp
+from vimco.estimators.nvil import LocalNVIL
 from vimco.models.kernels.flips import change_of_children
-from vimco.models.layered import LayersOfSBN
+from vimco.models.sbn import LayersOfSBN
 
 pytestmark = pytest.mark.usefixtures("float64")
 

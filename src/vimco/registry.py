@@ -98,6 +98,7 @@ class Entry:
 
 
 E = TypeVar("E", bound=Entry)
+Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
 class Registry(dict[str, E], Generic[E]):
@@ -107,10 +108,10 @@ class Registry(dict[str, E], Generic[E]):
         super().__init__()
         self.kind, self.entry = kind, entry
 
-    def register(self, name: str, title: str, **facts: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(self, name: str, title: str, **facts: Any) -> Callable[[Builder], Builder]:
         """Return a decorator that registers a builder; `facts` are the other fields of the entry."""
 
-        def registered(build: Callable[..., Any]) -> Callable[..., Any]:
+        def registered(build: Builder) -> Builder:
             if name in self:
                 raise UsageError(f"There are two of {self.kind} {name!r}: give one of them another name.")
             self[name] = self.entry(self.kind, name, title, build, **facts)
@@ -147,9 +148,11 @@ def parsed(word: str, hint: Any) -> Any:
     if origin is tuple:
         return tuple(parsed(part.strip(), arguments[0]) for part in word.split(","))
     if hint is bool:
-        return {"true": True, "false": False}[word] if word in ("true", "false") else _refuse(word)
+        return bool(("false", "true").index(word))
     value = hint(word)
-    return _refuse(word) if hint is float and not math.isfinite(value) else value
+    if hint is float and not math.isfinite(value):
+        raise ValueError(word)
+    return value
 
 
 def text(value: Any) -> str:
@@ -200,7 +203,3 @@ def is_known(hint: Any) -> bool:
         return bool(in_words(hint))
     except KeyError:
         return False
-
-
-def _refuse(word: str) -> typing.NoReturn:
-    raise ValueError(word)

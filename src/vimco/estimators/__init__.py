@@ -12,20 +12,17 @@ from vimco.estimators.baselines import BaselineNetwork, RunningMoments
 from vimco.estimators.bbvi import BBVI
 from vimco.estimators.dreg import STL, DReG, RWSDReG
 from vimco.estimators.estimator import ESTIMATORS, Estimator
-from vimco.estimators.layerwise_vimco import LayerwiseVIMCO
-from vimco.estimators.learned_vimco import LearnedVIMCO
+from vimco.estimators.learned_vimco import LayerwiseVIMCO, LearnedVIMCO
 from vimco.estimators.local_expectations import LocalExpectations
-from vimco.estimators.local_nvil import LocalNVIL
 from vimco.estimators.muprop import MuProp
 from vimco.estimators.naive import Naive
-from vimco.estimators.nvil import NVIL
+from vimco.estimators.nvil import NVIL, LocalNVIL
 from vimco.estimators.ovis import OVIS, AsymptoticOVIS
-from vimco.estimators.pathwise import Pathwise
+from vimco.estimators.pathwise import Pathwise, StraightThrough
 from vimco.estimators.ram import RAM
 from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
 from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
-from vimco.estimators.straight_through import StraightThrough
 from vimco.estimators.subsets import SubsetAverage, subsets
 from vimco.estimators.tang import ImportanceSampledEM
 from vimco.estimators.tvo import TVO, MomentTVO

@@ -34,6 +34,7 @@ class BBVI(Estimator):
     """
 
     ascends: ClassVar[str] = "the ELBO"
+    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
 
     control_variate: ControlVariate = eqx.field(static=True, default="layer")
 
@@ -68,17 +69,10 @@ class BBVI(Estimator):
             of_layers.append(jnp.sqrt(jnp.mean(signal**2, axis=-1)))
         return layered_estimate(surrogate, samples, jnp.stack(of_layers))
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)
-
 
 @ESTIMATORS.register("bbvi", "BBVI")
 def _bbvi(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     control_variate: Annotated[ControlVariate, "What is subtracted: one value a layer or unit, or nothing."] = "layer",
 ) -> BBVI:
     """Black-box variational inference: the ELBO from K draws, a signal for each layer (Ranganath et al., 2014)."""

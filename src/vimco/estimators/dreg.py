@@ -20,16 +20,13 @@ from jaxtyping import Float
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
 from vimco.samples import AnyArray, Batch, Estimate, FrozenLogWeights, ImportanceSamples, Need
-from vimco.signals import (
-    check_order,
-    normalized_weights,
-    powers_of_weights,
-    renyi_bound,
-)
+from vimco.signals import check_order, normalized_weights, powers_of_weights, renyi_bound
 
 
 class DReG(Estimator):
     """The doubly reparameterised gradient of the bound of order α (0: L^K): unbiased, any K. Needs frozen weights."""
+
+    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
 
     order: float = eqx.field(static=True, default=0.0)  # α
 
@@ -42,11 +39,6 @@ class DReG(Estimator):
         weights = normalized_weights(powers_of_weights(held_constant(samples.log_weights), self.order))
         return _frozen_estimate(samples, weights, self.order * weights + (1 - self.order) * weights**2, self.order)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Frozen log-weights."""
-        return (FrozenLogWeights(),)
-
 
 class STL(Estimator):
     """The path derivative, "sticking the landing": unbiased for the ELBO at K = 1.
@@ -55,6 +47,7 @@ class STL(Estimator):
     """
 
     ascends: ClassVar[str] = "the ELBO, at K = 1"
+    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
 
     biased: bool = eqx.field(static=True, default=False)
 
@@ -68,16 +61,12 @@ class STL(Estimator):
         weights = normalized_weights(held_constant(samples.log_weights))
         return _frozen_estimate(samples, weights, weights)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Frozen log-weights."""
-        return (FrozenLogWeights(),)
-
 
 class RWSDReG(Estimator):
     """Reweighted wake-sleep with a doubly reparameterised wake update: the mean of Eq. 11, and less variance. K ≥ 2."""
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
+    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
@@ -86,11 +75,6 @@ class RWSDReG(Estimator):
             raise UsageError("The wake update has mean zero at K = 1 and would teach the proposal nothing: use K >= 2.")
         weights = normalized_weights(held_constant(samples.log_weights))
         return _frozen_estimate(samples, weights, weights - weights**2)
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Frozen log-weights."""
-        return (FrozenLogWeights(),)
 
 
 def _frozen_estimate(
@@ -112,18 +96,18 @@ def _frozen_estimate(
 
 
 @ESTIMATORS.register("dreg", "DReG")
-def _dreg(_key: Any, _mean: Any, *, order: Annotated[float, "Rényi order of the bound."] = 0.0) -> DReG:
+def _dreg(*_: Any, order: Annotated[float, "Rényi order of the bound."] = 0.0) -> DReG:
     """The pathwise gradient without the score of Q, doubly reparameterised: unbiased."""
     return DReG(order)
 
 
 @ESTIMATORS.register("stl", "STL")
-def _stl(_key: Any, _mean: Any, *, biased: Annotated[bool, "Allow K > 1, where it is biased."] = False) -> STL:
+def _stl(*_: Any, biased: Annotated[bool, "Allow K > 1, where it is biased."] = False) -> STL:
     """The pathwise gradient without the score of Q: unbiased at K = 1."""
     return STL(biased)
 
 
 @ESTIMATORS.register("rws-dreg", "RWS-DReG")
-def _rws_dreg(_key: Any, _mean: Any) -> RWSDReG:
+def _rws_dreg(*_: Any) -> RWSDReG:
     """Reweighted wake-sleep with a doubly reparameterised wake update."""
     return RWSDReG()

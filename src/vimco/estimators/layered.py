@@ -1,5 +1,7 @@
 """The parts shared by the estimators that use the layers of a binary proposal one by one."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -106,13 +108,10 @@ class LayerBaselines(eqx.Module):
 class WithLayerBaselines(Estimator):
     """An estimator that needs the layers one by one and has `baselines` for them."""
 
+    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
+
     baselines: eqx.AbstractVar[LayerBaselines]
 
     def updated(self, estimate: Estimate) -> "WithLayerBaselines":
         """Return the estimator with its baselines updated by this estimate."""
         return eqx.tree_at(lambda e: e.baselines, self, self.baselines.updated(jnp.asarray(estimate.residual)))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)

@@ -1,4 +1,4 @@
-"""VIMCO with a learned f(x): the first variant of Sec. 2.5.3, which needs no second sample."""
+"""VIMCO with a learned f(x), the first variant of Sec. 2.5.3, which needs no second sample; or one for each layer."""
 
 import dataclasses
 from typing import Annotated
@@ -6,12 +6,19 @@ from typing import Annotated
 import equinox as eqx
 import jax.numpy as jnp
 from array_api_compat import array_namespace
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, optional_network
-from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
-from vimco.estimators.layered import LayerBaselines
-from vimco.estimators.layerwise_vimco import LayerwiseVIMCO
+from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant, weight_term
+from vimco.estimators.layered import (
+    LayerBaselines,
+    WithLayerBaselines,
+    layered_estimate,
+    layers_of,
+    local_log_weights,
+    scores_of_layers,
+)
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
 from vimco.signals import vimco_signal
 
@@ -50,6 +57,27 @@ def learned_estimate(samples: ImportanceSamples, prediction: AnyArray | None, mo
     return dataclasses.replace(estimate, surrogate=surrogate, residual=held_constant(error) + moments.mean)
 
 
+class LayerwiseVIMCO(WithLayerBaselines):
+    """Eq. 9 for each layer i, with log f̂_i = the terms of log f from earlier layers + c_i + b_i(x). Any K ≥ 1.
+
+    The signal is that of the whole bound: only the baseline differs from layer to layer. It may depend on the other
+    samples and on the layers of its own sample that were drawn before layer i, so the estimate is exactly unbiased.
+    c_i + b_i(x) predicts the rest of log f, the part that layer i can change. At K = 1 this is NVIL with a signal for
+    each layer, without a normaliser.
+    """
+
+    baselines: LayerBaselines = eqx.field(default_factory=LayerBaselines)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; `batch` is needed with a network."""
+        layers = layers_of(samples)
+        log_weights = stop_gradient(samples.log_weights)
+        errors, residual, _ = self.baselines(local_log_weights(layers), batch)
+        signals = jnp.stack([vimco_signal(log_weights, log_weights - error) for error in stop_gradient(errors)])
+        surrogate = scores_of_layers(signals, layers) + weight_term(log_weights, samples)
+        return layered_estimate(surrogate + self.baselines.network_objective(errors), samples, signals, residual)
+
+
 @ESTIMATORS.register("vimco-learned", "VIMCO, learned f(x)")
 def _learned_vimco(
     key: PRNGKeyArray,
@@ -60,6 +88,5 @@ def _learned_vimco(
     layer_baselines: Annotated[bool, "A baseline for each layer, which knows the layers sampled before it."] = False,
 ) -> LearnedVIMCO | LayerwiseVIMCO:
     """VIMCO with a learned f(x) as f̂. Works with one sample."""
-    if layer_baselines:
-        return LayerwiseVIMCO(LayerBaselines(optional_network(key, mean, baseline_width), RunningMoments(decay)))
-    return LearnedVIMCO(optional_network(key, mean, baseline_width), RunningMoments(decay))
+    network, moments = optional_network(key, mean, baseline_width), RunningMoments(decay)
+    return LayerwiseVIMCO(LayerBaselines(network, moments)) if layer_baselines else LearnedVIMCO(network, moments)

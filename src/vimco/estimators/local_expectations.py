@@ -30,6 +30,7 @@ class LocalExpectations(Estimator):
     """
 
     ascends: ClassVar[str] = "L^K, or the ELBO"
+    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
 
     objective: Objective = eqx.field(static=True, default="bound")
 
@@ -62,17 +63,10 @@ class LocalExpectations(Estimator):
         surrogate = surrogate + (weight_term(log_weights, samples) if is_bound else model_term(samples))
         return layered_estimate(surrogate, samples, jnp.stack(signals))
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The layers one by one."""
-        return (BinaryLayers(),)
-
 
 @ESTIMATORS.register("local-expectations", "local expectations")
 def _local_expectations(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     objective: Annotated[Objective, "Ascend the K-sample bound, or the ELBO by K draws."] = "bound",
 ) -> LocalExpectations:
     """A sum over both values of every unit, the others as drawn (Titsias & Lázaro-Gredilla, 2015)."""

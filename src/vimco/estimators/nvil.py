@@ -1,4 +1,4 @@
-"""NVIL: learned baselines, the same signal for all samples (Eq. 8; Mnih & Gregor, 2014)."""
+"""NVIL (Mnih & Gregor, 2014): learned baselines, and the same signal for all samples (Eq. 8), or one for each layer."""
 
 from typing import Annotated
 
@@ -7,10 +7,18 @@ import jax.numpy as jnp
 from array_api_compat import array_namespace
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vimco.errors import UsageError
 from vimco.estimators.baselines import BaselineNetwork, Moments, RunningMoments, moments_after, optional_network
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weight_term
-from vimco.estimators.layered import LayerBaselines
-from vimco.estimators.local_nvil import LocalNVIL
+from vimco.estimators.layered import (
+    LayerBaselines,
+    WithLayerBaselines,
+    layered_estimate,
+    layers_of,
+    local_log_weights,
+    model_term,
+    scores_of_layers,
+)
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Part
 from vimco.signals import multi_sample_bound, normalized_weights
 
@@ -119,6 +127,35 @@ def normalized_surrogate(
     return score_term(coefficient, samples) + weight_term(log_weights, samples)
 
 
+class LocalNVIL(WithLayerBaselines):
+    """NVIL whose layers each follow the part of log f that they can change, with baselines of their own. K = 1.
+
+    Layer i, in order of sampling, has the signal f_i − c_i − b_i(x), divided by max(1, √v_i): terms of log f that
+    involve only layers sampled before it have mean zero under its score. With the prior as proposal this gains
+    nothing, since every f_i is log P(x | h). The model follows ∇ log P(x, h).
+
+    For K ≥ 2 samples a local weight inside the logarithm is a bias, since the bound is not a sum over layers. Only the
+    baseline may be local then: `LayerwiseVIMCO`.
+    """
+
+    baselines: LayerBaselines = eqx.field(default_factory=lambda: LayerBaselines(normalised=True))
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; `batch` is needed with a network."""
+        if samples.num_samples > 1:
+            raise UsageError(
+                f"A signal for each layer goes with K = 1; got K = {samples.num_samples}. The logarithm of a mean over "
+                "samples is not a sum over layers, and local weights inside it are biased: use NVIL without local "
+                "signals, or vimco-learned with layer-baselines=true, where only the baseline is local."
+            )
+        layers = layers_of(samples)
+        signals, residual, scale = self.baselines(local_log_weights(layers), batch)
+        surrogate = (
+            scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.network_objective(signals)
+        )
+        return layered_estimate(surrogate, samples, signals, residual)
+
+
 @ESTIMATORS.register("nvil", "NVIL", line="--")
 def _nvil(
     key: PRNGKeyArray,
@@ -135,14 +172,7 @@ def _nvil(
     local_signals: Annotated[bool, "A signal and baselines for each layer; K = 1 only."] = False,
 ) -> NVIL | LocalNVIL:
     """Learned baselines, and the same signal for all samples (Eq. 8)."""
+    network, moments = optional_network(key, mean, baseline_width), RunningMoments(decay)
     if local_signals:
-        network = optional_network(key, mean, baseline_width)
-        return LocalNVIL(LayerBaselines(network, RunningMoments(decay), variance_normalisation))
-    return NVIL(
-        optional_network(key, mean, baseline_width),
-        RunningMoments(decay),
-        constant_baseline,
-        variance_normalisation,
-        scale_sees_batch,
-        centred_weights,
-    )
+        return LocalNVIL(LayerBaselines(network, moments, variance_normalisation))
+    return NVIL(network, moments, constant_baseline, variance_normalisation, scale_sees_batch, centred_weights)

@@ -73,18 +73,14 @@ class AsymptoticOVIS(Estimator):
 
 
 @ESTIMATORS.register("ovis", "OVIS")
-def _ovis(
-    _key: Any, _mean: Any, *, auxiliary: Annotated[int, "S, the number of auxiliary samples.", 2**20] = 5
-) -> OVIS:
+def _ovis(*_: Any, auxiliary: Annotated[int, "S, the number of auxiliary samples.", 2**20] = 5) -> OVIS:
     """VIMCO's objective with baselines from S auxiliary samples; each costs a forward pass."""
     return OVIS(auxiliary)
 
 
 @ESTIMATORS.register("ovis-asymptotic", "OVIS~")
 def _ovis_asymptotic(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     gamma: Annotated[float, "0 is VIMCO with f̂ = 0, and unbiased; 1 tends to the wake update of RWS."] = 0.0,
 ) -> AsymptoticOVIS:
     """The limit of OVIS for many samples, for a learned proposal."""

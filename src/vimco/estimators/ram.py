@@ -20,6 +20,7 @@ class RAM(Estimator):
     """
 
     ascends: ClassVar[str] = "E log P(x|h) by the likelihood; the probability of a right label by the policy"
+    needs: ClassVar[tuple[Need, ...]] = (Rewards(),)
 
     baseline: RunningMoments = eqx.field(default_factory=RunningMoments)
 
@@ -38,11 +39,6 @@ class RAM(Estimator):
         surrogate = score_term(signal * mean, samples) + weighted_sum(mean, samples.log_weights)
         return Estimate(surrogate, held_constant(samples.log_weights), signal, held_constant(samples.reward))
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Rewards."""
-        return (Rewards(),)
-
     def updated(self, estimate: Estimate) -> "RAM":
         """Return RAM whose baseline has seen these rewards."""
         assert estimate.residual is not None, "an estimate of this estimator's own"
@@ -50,6 +46,6 @@ class RAM(Estimator):
 
 
 @ESTIMATORS.register("ram", "RAM")
-def _ram(_key: Any, _mean: Any, *, decay: Annotated[float, "Decay of the running mean of rewards."] = 0.9) -> RAM:
+def _ram(*_: Any, decay: Annotated[float, "Decay of the running mean of rewards."] = 0.9) -> RAM:
     """REINFORCE on the rewards of an attention model, for --proposal prior (Mnih et al., 2014)."""
     return RAM(RunningMoments(decay))

@@ -89,9 +89,7 @@ def share_of_warmup(count: Int[Array, ""], updates: int) -> Float[Array, ""]:
 
 @ESTIMATORS.register("renyi", "VIMCO, Rényi order")
 def _renyi(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     order: Annotated[float, "α, from 0 (the multi-sample bound) to below 1 (the ELBO)."] = 0.5,
     scale: Annotated[float | None, "c in f̂ = c times the mean of the others; none: the one of least variance."] = None,
 ) -> RenyiVIMCO:
@@ -101,9 +99,7 @@ def _renyi(
 
 @ESTIMATORS.register("renyi-warmup", "VIMCO, Rényi warm-up")
 def _renyi_warmup(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     updates: Annotated[int, "Updates until the order is 0."] = 25_000,
     start: Annotated[float, "1 − α at first."] = 0.01,
 ) -> RenyiWarmup:

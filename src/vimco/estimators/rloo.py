@@ -35,6 +35,6 @@ class RLOO(Estimator):
 
 
 @ESTIMATORS.register("rloo", "RLOO (ELBO)")
-def _rloo(_key: Any, _mean: Any) -> RLOO:
+def _rloo(*_: Any) -> RLOO:
     """The ELBO, not the multi-sample bound, with each sample compared with the mean of the others; also VarGrad."""
     return RLOO()

@@ -101,9 +101,7 @@ class RWS(Estimator):
 
 @ESTIMATORS.register("rws", "RWS (wake)", line=":")
 def _rws(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     centred: Annotated[bool, "Use w - 1/K instead of the normalized weight w: the same mean, less variance."] = False,
     prior_control: Annotated[bool, "Use w - P(h) / (K Q(h)) before the prior's score, as in WS-RAM."] = False,
 ) -> RWS:
@@ -112,22 +110,20 @@ def _rws(
 
 
 @ESTIMATORS.register("rws-sleep", "RWS (sleep)")
-def _rws_sleep(_key: Any, _mean: Any) -> RWS:
+def _rws_sleep(*_: Any) -> RWS:
     """Reweighted wake-sleep: the proposal follows the sleep update (Eq. 12)."""
     return RWS(wake=False, sleep=True)
 
 
 @ESTIMATORS.register("rws-both", "RWS (wake and sleep)")
-def _rws_both(_key: Any, _mean: Any) -> RWS:
+def _rws_both(*_: Any) -> RWS:
     """Reweighted wake-sleep: the proposal follows the sum of both updates."""
     return RWS(sleep=True)
 
 
 @ESTIMATORS.register("rws-mixture", "RWS (mixture)")
 def _rws_mixture(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     share: Annotated[float, "λ, the share of the wake update; 1 − λ is that of the sleep update."] = 0.5,
     centred: Annotated[bool, "Use w - 1/K instead of w in the wake update."] = False,
 ) -> RWS:

@@ -11,7 +11,9 @@ from array_api_compat import array_namespace, device
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant
 from vimco.estimators.vimco import VIMCO
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
+from vimco.samples import Batch, Estimate, ImportanceSamples, Need
+
+PER_SAMPLE = ("log_joint", "log_proposal", "log_score", "log_likelihood", "frozen_log_weights")  # of shape (K, *B)
 
 
 def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarray:
@@ -60,27 +62,14 @@ class SubsetAverage(Estimator):
         numbers = subsets(samples.num_samples, self.size, self.repeats)
         xp = array_namespace(samples.log_joint)
         index = xp.asarray(numbers, device=device(samples.log_joint))
-
-        def chosen(values: AnyArray | None) -> AnyArray | None:
-            return None if values is None else values[index]  # (m, number of subsets, *B)
-
-        auxiliary, dreams = samples.auxiliary_log_weights, samples.log_proposal_of_dreams
+        # Of shape (m, number of subsets, *B).
+        fields = {name: values[index] for name in PER_SAMPLE if (values := getattr(samples, name)) is not None}
         shape = (numbers.shape[1], *samples.log_joint.shape[1:])
-        estimate = self.estimator(
-            dataclasses.replace(
-                samples,
-                log_joint=chosen(samples.log_joint),
-                log_proposal=chosen(samples.log_proposal),
-                log_score=chosen(samples.log_score),
-                log_likelihood=chosen(samples.log_likelihood),
-                frozen_log_weights=chosen(samples.frozen_log_weights),
-                auxiliary_log_weights=None
-                if auxiliary is None
-                else xp.broadcast_to(auxiliary[:, None], (auxiliary.shape[0], *shape)),
-                log_proposal_of_dreams=None if dreams is None else xp.broadcast_to(dreams, shape),
-            ),
-            batch,
-        )
+        if (auxiliary := samples.auxiliary_log_weights) is not None:
+            fields["auxiliary_log_weights"] = xp.broadcast_to(auxiliary[:, None], (auxiliary.shape[0], *shape))
+        if (dreams := samples.log_proposal_of_dreams) is not None:
+            fields["log_proposal_of_dreams"] = xp.broadcast_to(dreams, shape)
+        estimate = self.estimator(dataclasses.replace(samples, **fields), batch)
         signal = estimate.learning_signal
         is_chosen = np.eye(samples.num_samples)[:, numbers.ravel()] / numbers.shape[1]
         shares = xp.asarray(is_chosen, dtype=signal.dtype, device=device(signal))
@@ -99,9 +88,7 @@ class SubsetAverage(Estimator):
 
 @ESTIMATORS.register("vimco-subsets", "VIMCO, subsets")
 def _vimco_subsets(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     size: Annotated[int, "Samples in a subset: the K of the objective."] = 2,
     repeats: Annotated[int, "How often the samples are cut into blocks of this size.", 10_000] = 5,
 ) -> SubsetAverage:

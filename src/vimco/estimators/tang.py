@@ -45,7 +45,7 @@ class ImportanceSampledEM(Estimator):
 
 @ESTIMATORS.register("tang", "importance-sampled EM (Tang & Salakhutdinov)")
 def _tang(
-    _key: Any, _mean: Any, *, centred: Annotated[bool, "Use w - 1/K instead of the weight w before a score."] = False
+    *_: Any, centred: Annotated[bool, "Use w - 1/K instead of the weight w before a score."] = False
 ) -> ImportanceSampledEM:
     """EM by weighted samples from the prior, for --proposal prior (Tang & Salakhutdinov, 2013)."""
     return ImportanceSampledEM(centred)

@@ -1,5 +1,6 @@
 """The thermodynamic variational objective (Masrani, Le & Wood, 2019)."""
 
+import dataclasses
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -69,9 +70,8 @@ class MomentTVO(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
         del batch
-        estimate = tvo_estimate(samples, self.partition.points)
-        return eqx.tree_at(
-            lambda e: e.residual, estimate, held_constant(samples.log_weights), is_leaf=lambda node: node is None
+        return dataclasses.replace(
+            tvo_estimate(samples, self.partition.points), residual=held_constant(samples.log_weights)
         )
 
     def updated(self, estimate: Estimate) -> "MomentTVO":
@@ -96,19 +96,12 @@ def tvo_estimate(samples: ImportanceSamples, partition: tuple[float, ...] | AnyA
     log_weights = held_constant(samples.log_weights)
     of_joint, of_proposal = thermodynamic_coefficients(log_weights, partition, centred=not samples.proposal_is_prior)
     surrogate = weighted_sum(of_joint, samples.log_joint) + weighted_sum(of_proposal, samples.log_proposal)
-    return Estimate(
-        surrogate,
-        log_weights,
-        of_proposal,
-        objective=thermodynamic_bound(log_weights, partition),
-    )
+    return Estimate(surrogate, log_weights, of_proposal, objective=thermodynamic_bound(log_weights, partition))
 
 
 @ESTIMATORS.register("tvo", "TVO")
 def _tvo(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     partition: Annotated[tuple[float, ...], "Left ends of the intervals of [0, 1], from 0 on.", 1000] = (0.0, 0.05),
 ) -> TVO:
     """The thermodynamic objective, with a partition written by hand."""
@@ -117,9 +110,7 @@ def _tvo(
 
 @ESTIMATORS.register("tvo-log-spaced", "TVO, log-spaced")
 def _tvo_log_spaced(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     points: Annotated[int, "Points of the partition.", 1000] = 5,
     smallest: Annotated[float, "Its second point, after 0."] = 0.01,
 ) -> TVO:
@@ -129,9 +120,7 @@ def _tvo_log_spaced(
 
 @ESTIMATORS.register("tvo-moments", "TVO, moments")
 def _tvo_moments(
-    _key: Any,
-    _mean: Any,
-    *,
+    *_: Any,
     points: Annotated[int, "Points of the partition.", 1000] = 5,
     every: Annotated[int, "Updates between two renewals of the partition."] = 1000,
 ) -> MomentTVO:

@@ -66,26 +66,26 @@ def warn_of_leaving_out(samples: ImportanceSamples) -> None:
 
 
 @ESTIMATORS.register("vimco", "VIMCO", line="-")
-def _vimco(_key: Any, _mean: Any) -> VIMCO:
+def _vimco(*_: Any) -> VIMCO:
     """A separate learning signal for each sample (Eq. 10), with the geometric mean of the other weights as f̂."""
     return VIMCO()
 
 
 @ESTIMATORS.register("vimco-arithmetic", "VIMCO, arithmetic mean")
-def _vimco_arithmetic(_key: Any, _mean: Any) -> VIMCO:
+def _vimco_arithmetic(*_: Any) -> VIMCO:
     """VIMCO with the arithmetic mean of the other weights as f̂."""
     return VIMCO(arithmetic_mean_of_others)
 
 
 @ESTIMATORS.register("vimco-leave-one-out", "VIMCO, f̂ = 0")
-def _vimco_leave_one_out(_key: Any, _mean: Any) -> VIMCO:
+def _vimco_leave_one_out(*_: Any) -> VIMCO:
     """VIMCO with f̂ = 0: the baseline leaves the sample out."""
     return VIMCO(left_out)
 
 
 @ESTIMATORS.register("vimco-scaled", "VIMCO, scaled mean")
 def _vimco_scaled(
-    _key: Any, _mean: Any, *, scale: Annotated[float, "c; 0 leaves the sample out, 1 is the arithmetic mean."] = 0.5
+    *_: Any, scale: Annotated[float, "c; 0 leaves the sample out, 1 is the arithmetic mean."] = 0.5
 ) -> VIMCO:
     """VIMCO with c times the arithmetic mean of the other weights as f̂."""
     return VIMCO(ScaledMean(scale))

@@ -319,14 +319,14 @@ def places_seen(
     images = np.asarray(batch.context)
     windows = [[m.sum(axis=1) > 0 for m in model.retina.windows(scale)] for scale in range(model.retina.scales)]
     pictures = {"images": images}
+    is_right = np.argmax(paths.log_labels[0], axis=-1) == np.argmax(batch.observation, axis=-1)
     for t in range(model.num_glimpses):
         row, column = np.divmod(np.asarray(paths.places[0, :, t]), model.retina.grid)
         inside = [(down[row, :, None] & across[column, None, :]).reshape(images.shape) for down, across in windows]
         light = 0.5 / len(inside) * sum(part.astype(images.dtype) for part in inside)
-        pictures[f"glimpse {t + 1}"] = np.where(images > 0, 0.5 + light, 0.8 * light)
-    is_right = np.argmax(paths.log_labels[0], axis=-1) == np.argmax(batch.observation, axis=-1)
-    last = pictures.pop(f"glimpse {model.num_glimpses}")
-    return {**pictures, f"glimpse {model.num_glimpses}\n({is_right.sum()} of {columns}\nlabels right)": last}
+        result = f"\n({is_right.sum()} of {columns}\nlabels right)" if t == model.num_glimpses - 1 else ""
+        pictures[f"glimpse {t + 1}{result}"] = np.where(images > 0, 0.5 + light, 0.8 * light)
+    return pictures
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vimco.errors import UsageError
 from vimco.models.family import MODELS, whole
 from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
-from vimco.models.layers import Dense
+from vimco.models.layers import Dense, with_data_bias
 from vimco.models.pictures import samples_and_reconstructions
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
@@ -59,11 +59,7 @@ class GaussianModel(eqx.Module):
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return K draws from the proposal for each example, with gradients through the latents."""
-
-        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            return self.weighted(self.noise(key, numbers, batch), batch)
-
-        return in_slices(record, num_samples, self.slice_size)
+        return in_slices(lambda n: self.weighted(self.noise(key, n, batch), batch), num_samples, self.slice_size)
 
     def attached_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples`, since its latents are always attached."""
@@ -71,11 +67,7 @@ class GaussianModel(eqx.Module):
 
     def frozen_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples` with the frozen log-weights of STL and DReG (see `frozen_weighted`)."""
-
-        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            return self.frozen_weighted(self.noise(key, numbers, batch), batch)
-
-        return in_slices(record, num_samples, self.slice_size)
+        return in_slices(lambda n: self.frozen_weighted(self.noise(key, n, batch), batch), num_samples, self.slice_size)
 
     def noise(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> Latents:
         """Return ε of every layer, deepest first. The noise of a sample depends on the key and its number alone."""
@@ -185,16 +177,18 @@ def log_normal(
     return -jnp.sum((standard**2 + LOG_2_PI) / 2 + log_scale, axis=-1)
 
 
+@MODELS.register("gaussian", "Gaussian model", divide=whole, pictures=samples_and_reconstructions)
 def gaussian_model(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
     observation_mean: Float[Array, "D"],
-    *,
-    hidden: tuple[int, ...] | None = None,
     slice_size: int | None = None,
+    *,
+    hidden: Annotated[tuple[int, ...] | None, "Tanh units above each layer, deepest first; 100s, then 200."] = None,
 ) -> GaussianModel:
-    """Return P(x, z) with stochastic `layers` from the deepest to the one next to x: (50,) or (50, 100) in the paper.
+    """Model whole images with Gaussian latents and tanh layers (Burda et al., 2015).
 
+    Return P(x, z) with stochastic `layers` from the deepest to the one next to x: (50,) or (50, 100) in the paper.
     `hidden` are the widths of the tanh units above x and above each layer but the deepest, in the same order: by
     default 200 next to x and 100 elsewhere. The proposal's input is centred by `observation_mean`, which also sets
     the initial bias of the observation.
@@ -219,19 +213,7 @@ def gaussian_model(
         )
     ]
     likelihood = TanhNetwork(keys[1], layers[-1], hidden[-1], (D,), dtype)
-    mean = jnp.clip(observation_mean, 1e-3, 1 - 1e-3)
-    likelihood = eqx.tree_at(lambda n: n.outputs[0].bias, likelihood, jnp.log(mean) - jnp.log1p(-mean))
+    likelihood = eqx.tree_at(
+        lambda n: n.outputs, likelihood, (with_data_bias(likelihood.outputs[0], observation_mean),)
+    )
     return GaussianModel(tuple(prior), likelihood, tuple(proposal), Centre(observation_mean), slice_size)
-
-
-@MODELS.register("gaussian", "Gaussian model", divide=whole, pictures=samples_and_reconstructions)
-def _gaussian(
-    key: PRNGKeyArray,
-    layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
-    slice_size: int | None,
-    *,
-    hidden: Annotated[tuple[int, ...] | None, "Tanh units above each layer, deepest first; 100s, then 200."] = None,
-) -> GaussianModel:
-    """Model whole images with Gaussian latents and tanh layers (Burda et al., 2015)."""
-    return gaussian_model(key, layers, observation_mean, hidden=hidden, slice_size=slice_size)

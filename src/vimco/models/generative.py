@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.models.family import MODELS, whole
-from vimco.models.layers import BernoulliLayer
+from vimco.models.layers import BernoulliLayer, with_data_bias
 from vimco.models.pictures import samples_and_reconstructions
-from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork
 from vimco.parameters import Centre
 from vimco.samples import Batch
 
@@ -27,17 +27,18 @@ class UpwardProposal(Proposal):
         return self.centre(batch.observation), None
 
 
+@MODELS.register("generative", "generative SBN", divide=whole, pictures=samples_and_reconstructions)
 def generative_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
     observation_mean: Float[Array, "D"],
-    *,
     symmetric: bool = False,
     slice_size: int | None = None,
 ) -> SigmoidBeliefNetwork:
-    """Return P(x, h) with latent `layers` from the deepest to the one next to x, (200, 200, 200) in the paper.
+    """Model whole images with a sigmoid belief network.
 
-    The proposal's input is centred by `observation_mean`, which also sets the initial bias of the observation.
+    Return P(x, h) with latent `layers` from the deepest to the one next to x, (200, 200, 200) in the paper. The
+    proposal's input is centred by `observation_mean`, which also sets the initial bias of the observation.
     """
     keys = jax.random.split(key, 3)
     (D,), dtype = observation_mean.shape, observation_mean.dtype
@@ -50,15 +51,3 @@ def generative_sbn(
         ),
         slice_size=slice_size,
     )
-
-
-@MODELS.register("generative", "generative SBN", divide=whole, pictures=samples_and_reconstructions)
-def _generative(
-    key: PRNGKeyArray,
-    layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
-    symmetric: bool,
-    slice_size: int | None,
-) -> SigmoidBeliefNetwork:
-    """Model whole images with a sigmoid belief network."""
-    return generative_sbn(key, layers, observation_mean, symmetric=symmetric, slice_size=slice_size)

@@ -1,5 +1,7 @@
 """Layers: x W + b, and the logits of Bernoulli units."""
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -51,3 +53,12 @@ class BernoulliLayer(eqx.Module):
         for parent, weight in zip(parents[1:], self.weights[1:], strict=True):
             logits = logits + parent @ weight
         return logits
+
+
+L = TypeVar("L", Dense, BernoulliLayer)
+
+
+def with_data_bias(layer: L, mean: Float[Array, "n"]) -> L:
+    """Return the layer with a bias that gives its units the data's means; a pixel that is never on gets 1/1000."""
+    mean = jnp.clip(mean, 1e-3, 1 - 1e-3)
+    return eqx.tree_at(lambda layer: layer.bias, layer, jnp.log(mean) - jnp.log1p(-mean))

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.models.kernels.bernoulli import log_bernoulli, log_bernoulli_of_layers, sample_bernoulli
+from vimco.models.kernels.flips import change_of_children
 from vimco.models.kernels.products import with_stored_gradient
 from vimco.models.kernels.randomness import fold_in
-from vimco.models.layered import LayersOfSBN
 from vimco.models.layers import BernoulliLayer
 from vimco.models.slices import in_slices
 from vimco.parameters import Centre
@@ -48,12 +48,12 @@ class Chain(eqx.Module):
         """Build the layers: `sizes` are the widths of source and layers, `side_size` that of the side input, if any."""
         sizes = (sizes[0], *(size + deterministic for size in sizes[1:]))
         keys = jax.random.split(key, len(sizes) - 1)
-        layers = []
-        for i, (size, key_of_layer) in enumerate(zip(sizes[1:], keys, strict=True)):
-            is_last = i == len(sizes) - 2
-            parents = (sizes[i], side_size) if is_last and side_size is not None else (sizes[i],)
-            layers.append(BernoulliLayer(key_of_layer, parents, size, dtype))
-        self.layers = tuple(layers)
+        parents: list[tuple[int, ...]] = [(size,) for size in sizes[:-1]]
+        if side_size is not None:
+            parents[-1] = (*parents[-1], side_size)
+        self.layers = tuple(
+            BernoulliLayer(k, of_layer, size, dtype) for k, of_layer, size in zip(keys, parents, sizes[1:], strict=True)
+        )
         self.symmetric = symmetric
         self.deterministic = deterministic
 
@@ -63,8 +63,10 @@ class Chain(eqx.Module):
         """Return the values that `choose` gives each layer in turn, and the layers' logits given those before them."""
         latents: Latents = ()
         logits: Logits = ()
-        for i in range(len(self.layers)):
-            of_layer = self.logits(i, source, side, latents)
+        for i, layer in enumerate(self.layers):
+            parent = source if i == 0 else self.recoded(latents[-1])
+            is_last = i == len(self.layers) - 1
+            of_layer = layer(parent, side) if is_last and side is not None else layer(parent)
             binary, others = of_layer, None
             if self.deterministic:
                 binary, others = jnp.split(of_layer, [of_layer.shape[-1] - self.deterministic], axis=-1)
@@ -83,14 +85,6 @@ class Chain(eqx.Module):
     def recoded(self, latent: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
         """Return a latent vector as its children see it."""
         return 2 * latent - 1 if self.symmetric else latent
-
-    def logits(
-        self, i: int, source: Float[Array, "B _"], side: Float[Array, "B _"] | None, latents: Latents
-    ) -> Float[Array, "... B n"]:
-        """Return the logits of layer i given the latents of the layers before it."""
-        parent = source if i == 0 else self.recoded(latents[i - 1])
-        is_last = i == len(self.layers) - 1
-        return self.layers[i](parent, side) if is_last and side is not None else self.layers[i](parent)
 
 
 def drawn(key: PRNGKeyArray, numbers: Int[Array, "K"], part: Part | None = None) -> Choice:
@@ -157,19 +151,15 @@ class SigmoidBeliefNetwork(eqx.Module):
 
     def samples_with_likelihood(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return the same draws, and also log P(x | h, c) by itself, for annealing."""
-
-        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            return self._record(drawn(key, numbers, batch.part), batch)
-
-        return in_slices(record, num_samples, self.slice_size)
+        return in_slices(lambda n: self._record(drawn(key, n, batch.part), batch), num_samples, self.slice_size)
 
     def straight_through_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples` whose latents carry the gradient of their means."""
-
-        def record(numbers: Int[Array, "k"]) -> ImportanceSamples:
-            return self._record(straight_through(drawn(key, numbers, batch.part)), batch, attached=True)
-
-        return in_slices(record, num_samples, self.slice_size)
+        return in_slices(
+            lambda n: self._record(straight_through(drawn(key, n, batch.part)), batch, attached=True),
+            num_samples,
+            self.slice_size,
+        )
 
     def layered_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples` with their layers one by one: all K at once, not in slices."""
@@ -278,7 +268,69 @@ class SigmoidBeliefNetwork(eqx.Module):
         )
 
 
-def with_data_bias(layer: BernoulliLayer, mean: Float[Array, "n"]) -> BernoulliLayer:
-    """Return the layer with a bias that gives its units the data's means; a pixel that is never on gets 1/1000."""
-    mean = jnp.clip(mean, 1e-3, 1 - 1e-3)
-    return eqx.tree_at(lambda layer: layer.bias, layer, jnp.log(mean) - jnp.log1p(-mean))
+class LayersOfSBN(eqx.Module):
+    """A sigmoid belief network at one batch, as the `BinaryChain` of estimators that look inside log f."""
+
+    model: SigmoidBeliefNetwork
+    batch: Batch
+
+    def walk(self, choose: Choice) -> tuple[Latents, Logits]:
+        """Return the values that `choose` gives each layer of the proposal, and their logits, in order of sampling."""
+        return self.model.walk(choose, self.batch)
+
+    def log_proposals(self, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B"], ...]:
+        """Return log Q of each layer given those sampled before it."""
+        return tuple(log_bernoulli(value, a) for value, a in zip(latents, logits, strict=True))
+
+    def log_weights(self, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B"], ...]:
+        """Return the terms of log f, each with the last layer, in order of sampling, that it depends on.
+
+        An upward proposal samples z_1, next to x, first: its terms are log P(z_{i−1} | z_i) − log Q(z_i | z_{i−1}),
+        with z_0 = x, and log P(z_n) is added to the last. A downward one has log P(h_i | h_{i−1}) − log Q(h_i | ...),
+        and log P(x | h_n) is added to the last.
+        """
+        deepest_first = self.model.deepest_first(latents)
+        likelihood = log_bernoulli(self.batch.observation, self.model.observation_logits(deepest_first))
+        if self.model.proposal is None:
+            return (*(jnp.zeros_like(likelihood) for _ in latents[1:]), likelihood)
+        log_q = self.log_proposals(latents, logits)
+        log_p = tuple(map(log_bernoulli, deepest_first, self._prior_logits(deepest_first)))
+        if self.model.proposal.is_upward:
+            last, *others = log_p
+            log_p = (likelihood, *others[::-1])
+        else:
+            last = likelihood
+        terms = [p - q for p, q in zip(log_p, log_q, strict=True)]
+        return (*terms[:-1], terms[-1] + last)
+
+    def flips(self, i: int, latents: Latents, logits: Logits) -> tuple[Float[Array, "K B n"], Float[Array, "K B n"]]:
+        """Return the change of log f, and of log Q of later layers, for each unit of layer i that is flipped alone.
+
+        A flip changes the logits of the layers that see the unit by a row of their weights, so no product is repeated.
+        """
+        model = self.model
+        proposal = model.prior if model.proposal is None else model.proposal.chain
+        deepest_first = model.deepest_first(latents)
+        depth = len(latents) - 1 - i if deepest_first is not latents else i
+        turn = 1 - 2 * latents[i]
+
+        of_later = jnp.zeros_like(turn)
+        if i + 1 < len(latents):
+            weight = proposal.scale * proposal.layers[i + 1].weights[0]
+            of_later = change_of_children(latents[i + 1], logits[i + 1], weight, turn)
+        if depth + 1 == len(latents):
+            child, of_child, layer = self.batch.observation, model.observation_logits(deepest_first), model.likelihood
+        elif model.proposal is None:  # log P(h | c) is no part of log f
+            return jnp.zeros_like(turn), of_later
+        else:
+            child, layer = deepest_first[depth + 1], model.prior.layers[depth + 1]
+            of_child = self._prior_logits(deepest_first)[depth + 1]
+        change = change_of_children(child, of_child, model.prior.scale * layer.weights[0], turn)
+        if model.proposal is None:
+            return change, of_later
+        own = turn * (self._prior_logits(deepest_first)[depth] - logits[i])
+        return change + own - of_later, of_later
+
+    def _prior_logits(self, deepest_first: Latents) -> Logits:
+        source = self.model.centre_context(self.batch.context)
+        return self.model.prior.walk(lambda i, _: deepest_first[i], source)[1]

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vimco.data import halves
 from vimco.errors import UsageError
 from vimco.models.family import MODELS
-from vimco.models.layers import BernoulliLayer
+from vimco.models.layers import BernoulliLayer, with_data_bias
 from vimco.models.pictures import completions
-from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork, with_data_bias
+from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork
 from vimco.parameters import Centre
 from vimco.samples import Batch
 
@@ -29,21 +29,23 @@ class DownwardProposal(Proposal):
         return self.centre_context(batch.context), self.centre_observation(batch.observation)
 
 
+@MODELS.register("structured", "structured SBN", divide=halves, pictures=completions)
 def structured_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
     observation_mean: Float[Array, "D"],
     context_mean: Float[Array, "C"],
-    *,
     proposal: Literal["learned", "prior"] = "learned",
     symmetric: bool = False,
     slice_size: int | None = None,
-    deterministic: int = 0,
+    *,
+    deterministic: Annotated[int, "Deterministic units of each layer of the prior, besides the binary ones."] = 0,
 ) -> SigmoidBeliefNetwork:
-    """Return P(x, h | c) with latent `layers` from the one next to the context to the one next to x.
+    """Predict the bottom half of an image from its top half with a sigmoid belief network.
 
-    Context and observation are centred by their means wherever they are inputs of a chain. The prior has
-    `deterministic` units in each layer besides the binary ones (Tang & Salakhutdinov, 2013).
+    Return P(x, h | c) with latent `layers` from the one next to the context to the one next to x. Context and
+    observation are centred by their means wherever they are inputs of a chain. The prior has `deterministic` units in
+    each layer besides the binary ones (Tang & Salakhutdinov, 2013).
     """
     if deterministic < 0:
         raise UsageError(f"A layer has 0 or more deterministic units; got {deterministic}.")
@@ -60,29 +62,4 @@ def structured_sbn(
         centre_context=Centre(context_mean),
         proposal=learned if proposal == "learned" else None,
         slice_size=slice_size,
-    )
-
-
-@MODELS.register("structured", "structured SBN", divide=halves, pictures=completions)
-def _structured(
-    key: PRNGKeyArray,
-    layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
-    context_mean: Float[Array, "C"],
-    proposal: Literal["learned", "prior"],
-    symmetric: bool,
-    slice_size: int | None,
-    *,
-    deterministic: Annotated[int, "Deterministic units of each layer of the prior, besides the binary ones."] = 0,
-) -> SigmoidBeliefNetwork:
-    """Predict the bottom half of an image from its top half with a sigmoid belief network."""
-    return structured_sbn(
-        key,
-        layers,
-        observation_mean,
-        context_mean,
-        proposal=proposal,
-        symmetric=symmetric,
-        slice_size=slice_size,
-        deterministic=deterministic,
     )

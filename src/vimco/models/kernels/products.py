@@ -27,15 +27,11 @@ def _plus_bias(rows: Float[Array, "N n"], bias: Float[Array, "n"]) -> Float[Arra
     return rows + bias
 
 
-def _plus_bias_forward(rows: Array, bias: Array) -> tuple[Array, None]:
-    return rows + bias, None
-
-
 def _plus_bias_backward(_: None, cotangent: Array) -> tuple[Array, Array]:
     return cotangent, jnp.ones(len(cotangent), cotangent.dtype) @ cotangent
 
 
-_plus_bias.defvjp(_plus_bias_forward, _plus_bias_backward)
+_plus_bias.defvjp(lambda rows, bias: (rows + bias, None), _plus_bias_backward)
 
 
 @jax.custom_vjp
@@ -48,14 +44,10 @@ def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
     return log_prob
 
 
-def _stored_forward(log_prob: Array) -> tuple[Array, None]:
-    return log_prob, None
-
-
 def _stored_backward(_: None, cotangent: Array) -> tuple[Array]:
     K, B = cotangent.shape
     identity = jnp.eye(min(K, B), dtype=cotangent.dtype)
     return (identity @ cotangent if K < B else cotangent @ identity,)
 
 
-with_stored_gradient.defvjp(_stored_forward, _stored_backward)
+with_stored_gradient.defvjp(lambda log_prob: (log_prob, None), _stored_backward)
