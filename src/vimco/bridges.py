@@ -143,7 +143,8 @@ def _check(model: Sites, guide: Sites, plate: str | None) -> None:
             )
     plates = {name for site in model.values() for name in site.plates}
     if plate is not None and plate not in plates:
-        raise UsageError(f"There is no plate {plate!r} in the model; it has {_listing(plates)}.")
+        known = ", ".join(map(repr, sorted(plates))) or "none"
+        raise UsageError(f"There is no plate {plate!r} in the model; it has {known}.")
     for site in (*guide.values(), *model.values()):
         _check_plates(site, plate)
 
@@ -221,7 +222,3 @@ def _check_shape(site: Site, kept: list[Plate], num_axes: int | None) -> None:
 
 def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return _without_leading_ones(shape[1:]) if shape and shape[0] == 1 else tuple(shape)
-
-
-def _listing(names: set[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names)) or "none"

@@ -76,15 +76,8 @@ class Batch(eqx.Module):
         self.part = part
 
 
-@runtime_checkable  # for beartype, in the tests
-class SceneMaker(Protocol):
-    """What makes contexts on the fly from stored images."""
-
-    def __call__(
-        self, images: Shaped[Array, "N _"], rows: Int[Array, "B"], draw: Int[Array, ""]
-    ) -> Shaped[Array, "B C"]:
-        """Return the contexts of these rows, functions of row and draw alone."""
-        ...
+# What makes the contexts of some rows from the stored images, as functions of row and draw alone: (images, rows, draw).
+SceneMaker = Callable[[Shaped[Array, "N _"], Int[Array, "B"], Int[Array, ""]], Shaped[Array, "B C"]]
 
 
 class Examples(eqx.Module):

@@ -17,7 +17,7 @@ Do not differentiate these functions: estimators hold signals and weights consta
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from array_api_compat import array_namespace, device
 from jaxtyping import Float
@@ -94,7 +94,9 @@ def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, 
 
 def arithmetic_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     """Return log f̂_j = log 1/(K−1) Σ_{i≠j} f_i."""
-    return _log_sum_of_others(log_weights) - math.log(_number_of_others(log_weights))
+    maximum = _finite_maximum(log_weights)
+    log_sum_of_others = maximum + _relative_log_sum_of_others(log_weights - maximum)
+    return log_sum_of_others - math.log(_number_of_others(log_weights))
 
 
 def left_out(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
@@ -311,19 +313,13 @@ def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[f
     return xp.where(xp.all(log_weights > -math.inf, axis=0), total, -math.inf)
 
 
-class ThermodynamicCoefficients(NamedTuple):
-    """The coefficients of ∇ log P(x, h^j) and ∇ log Q(h^j | x) in the gradient of the thermodynamic objective."""
-
-    of_joint: Array  # (K, *B)
-    of_proposal: Array  # (K, *B)
-
-
 def thermodynamic_coefficients(
     log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array, *, centred: bool = True
-) -> ThermodynamicCoefficients:
-    """Return the gradient of the thermodynamic objective (TVO; Masrani et al., 2019) from K ≥ 2 samples, O(K P).
+) -> tuple[Float[Array, "K *B"], Float[Array, "K *B"]]:
+    """Return the coefficients of ∇ log P(x, h^j) and ∇ log Q(h^j | x) in the gradient of the thermodynamic objective.
 
-    With v = softmax(β log f) and l̄ = Σ_k v_k log f_k, each point β of the partition gives
+    That of TVO (Masrani et al., 2019), from K ≥ 2 samples, O(K P). With v = softmax(β log f) and l̄ = Σ_k v_k log f_k,
+    each point β of the partition gives
 
         ∇ E_{π_β} log f ≈ Σ_k v_k ∇ log f_k + K/(K−1) Σ_k v_k (log f_k − l̄) (β ∇ log P_k + (1−β) ∇ log Q_k).
 
@@ -341,7 +337,7 @@ def thermodynamic_coefficients(
         has_weights = _sum(weights) > 0
         of_joint = of_joint + step * (weights + beta * covariance)
         of_proposal = of_proposal + xp.where(has_weights, step * ((1 - beta) * covariance - weights + baseline), 0.0)
-    return ThermodynamicCoefficients(of_joint, of_proposal)
+    return of_joint, of_proposal
 
 
 def _thermodynamic_terms(log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array) -> Iterator[tuple]:
@@ -425,12 +421,6 @@ def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     largest = _is_largest(terms)
     others = xp.where(largest, 0.0, terms)
     return xp.where(largest, _sum(others), _sum(terms) - terms)
-
-
-def _log_sum_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """Return log Σ_{i≠j} f_i."""
-    maximum = _finite_maximum(log_weights)
-    return maximum + _relative_log_sum_of_others(log_weights - maximum)
 
 
 def _relative_log_sum_of_others(relative: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
