@@ -1,16 +1,16 @@
 """Settings of all tests: precision, compilation and hypothesis."""
 
-import atexit
 import os
-import shutil
 import signal
-import tempfile
+from pathlib import Path
 
-# Compilation takes most of the time. The test processes and the programs under test share a compilation cache.
+# Compilation takes half of the time. The test processes and the programs under test share a cache, which later runs of
+# the tests use again: its keys are the programs, so a change of the code compiles what it changes. `make clean`
+# removes it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    folder = tempfile.mkdtemp(prefix="vimco-tests-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+    folder = Path(__file__).parent.parent / "build" / "compiled"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 

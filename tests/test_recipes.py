@@ -44,8 +44,8 @@ def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
     assert STUDY.section(collected([tmp_path])[0]).blocks[-1] == STUDY.show(STUDY, collected([tmp_path])[0])[-1]
 
 
-def test_beyond_shows_the_recipe_beside_the_protocol_and_the_paper(tmp_path):
-    """The longest run by the recipe counts, with any rate; other schedules are other runs."""
+def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
+    """The longest run by a recipe counts, with any rate; other schedules are other runs; cool-downs have a source."""
     study = STUDIES["beyond"]
     _, five, *_ = study.adjusted(updates=1000, averaging=0.999)
     recorded_run(tmp_path, five, likelihood=91.0, average=90.5)
@@ -53,10 +53,14 @@ def test_beyond_shows_the_recipe_beside_the_protocol_and_the_paper(tmp_path):
     recorded_run(tmp_path, dataclasses.replace(five, schedule="constant"), likelihood=70.0)
     protocol = RunConfig(data="binarized-mnist", num_samples=5, updates=2000, averaging=0.999)
     recorded_run(tmp_path, protocol, likelihood=93.0, average=92.5)
+    cool_down = dataclasses.replace(protocol, **RECIPES["cool-down"].options, updates=50)
+    recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="some/long-run"), likelihood=91.7)
+    recorded_run(tmp_path, cool_down, likelihood=60.0)
     runs, problems = collected([tmp_path])
     assert not problems
     table = study.show(study, runs)[0]
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
-    assert rows["5"] == ["92.50", "91.00", "90.50", "92.8", "91.4"]
-    assert rows["2"] == ["–", "not run", "not run", "93.5", "–"]
+    assert rows["5"] == ["92.50", "91.00", "90.50", "91.70", "92.8", "91.4"]
+    assert rows["2"] == ["–", "not run", "not run", "not run", "93.5", "–"]
     assert table.rows[1][2].detail == "1k updates"
+    assert table.rows[1][4].detail == "50 updates after those of long-run"

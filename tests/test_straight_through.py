@@ -11,7 +11,7 @@ from enumeration import binary_configurations, copies, cosine, gradients_through
 from jax.flatten_util import ravel_pytree
 
 from vimco import UsageError, multi_sample_bound, normalized_weights
-from vimco.estimators.pathwise import StraightThrough
+from vimco.estimators.straight_through import StraightThrough
 from vimco.models import SigmoidBeliefNetwork
 from vimco.parameters import partition
 

@@ -438,10 +438,21 @@ def vimco(*arguments):
     return 0
 
 
+FEW = 30  # samples of an evaluation, in place of a thousand
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Return a folder in which the runs of the tests below are done once."""
-    return tmp_path_factory.mktemp("toy")
+    """Return a folder in which the runs of the tests below are done once, and evaluated with few samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("table-1", "means"):
+            patch.setitem(STUDIES, name, dataclasses.replace(STUDIES[name], evaluation_samples=FEW))
+        yield tmp_path_factory.mktemp("toy")
+
+
+def test_likelihoods_have_the_papers_number_of_samples():
+    assert STUDIES["table-1"].evaluation_samples == STUDIES["means"].evaluation_samples == 1000
+    assert STUDIES["structured-nll"].evaluation_samples == 100
 
 
 def run_paths(toy, name, *only, **changes):
@@ -463,8 +474,8 @@ def test_table_1_and_one_failed_run(toy, capfd):
         assert summary["updates"] == UPDATES
         kinds = {(e["weights"], e["num_samples"], e["update"]) for e in summary["evaluations"]}
         assert kinds == {
-            ("best", 1000, summary["best"]["update"]),
-            ("best-average", 1000, summary["best_average"]["update"]),
+            ("best", FEW, summary["best"]["update"]),
+            ("best-average", FEW, summary["best_average"]["update"]),
         }
         likelihood = summary["evaluations"][0]["negative_log_likelihood"]
         assert f"{likelihood:.2f} ± " in printed.out
@@ -552,15 +563,15 @@ def test_an_evaluation_of_other_parameters_does_not_count(toy):
     """An extended run may have found better parameters: their evaluation is due again."""
     options = {"updates": UPDATES, "data": "synthetic", "rates": [1e-3], "averaging": 0.9, "only": ["vimco-K5"]}
     trainings = planned(STUDIES["table-1"].adjusted(**options), toy)
-    assert evaluations_due(trainings, 1000) == []
-    assert [task.weights for task in evaluations_due(trainings, 999)] == ["best", "best-average"]
+    assert evaluations_due(trainings, FEW) == []
+    assert [task.weights for task in evaluations_due(trainings, FEW - 1)] == ["best", "best-average"]
     path = trainings[0].path / "summary.json"
     before = path.read_bytes()
     summary = json.loads(before)
     summary["evaluations"][0]["update"] -= 1
     try:
         path.write_text(json.dumps(summary))
-        (task,) = evaluations_due(trainings, 1000)
+        (task,) = evaluations_due(trainings, FEW)
         assert task.weights == summary["evaluations"][0]["weights"]
     finally:
         path.write_bytes(before)

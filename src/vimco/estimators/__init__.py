@@ -18,11 +18,12 @@ from vimco.estimators.muprop import MuProp
 from vimco.estimators.naive import Naive
 from vimco.estimators.nvil import NVIL, LocalNVIL
 from vimco.estimators.ovis import OVIS, AsymptoticOVIS
-from vimco.estimators.pathwise import Pathwise, StraightThrough
+from vimco.estimators.pathwise import Pathwise
 from vimco.estimators.ram import RAM
 from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
 from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
+from vimco.estimators.straight_through import StraightThrough
 from vimco.estimators.subsets import SubsetAverage, subsets
 from vimco.estimators.tang import ImportanceSampledEM
 from vimco.estimators.tvo import TVO, MomentTVO

@@ -28,6 +28,11 @@ RECIPES: dict[str, Recipe] = {
         "falling, and an objective that goes from near the ELBO to the multi-sample bound over 25,000 updates",
         {"estimator": "renyi-warmup", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
     ),
+    "cool-down": Recipe(
+        "a short training from the weights of a long one, named by --init-from, perhaps with more samples: the usual "
+        "rate, falling to zero over the budget",
+        {"learning_rate": 1e-3, "schedule": "cosine", "warmup_updates": 500, "averaging": 0.999},
+    ),
     "burda": Recipe(
         "eight stages of falling rates, each three times as long as the one before (Burda et al., 2015)",
         {"learning_rate": 1e-3, "schedule": "stages", "adam_epsilon": 1e-4, "batch_size": 20},

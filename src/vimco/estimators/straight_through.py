@@ -1,0 +1,37 @@
+"""Backpropagation through binary units (Raiko, Berglund, Alain & Dinh, 2014)."""
+
+from typing import Any, ClassVar
+
+from vimco.errors import UsageError
+from vimco.estimators.estimator import ESTIMATORS, Estimator
+from vimco.estimators.pathwise import pathwise_estimate
+from vimco.samples import Batch, Estimate, ImportanceSamples, Need, StraightThroughLatents
+
+
+class StraightThrough(Estimator):
+    """Σ_j stop(w̃_j) log f(x, h^j), where a binary unit passes gradients on as if it were its mean σ(a). Any K ≥ 1.
+
+    With the prior as proposal this is the estimator that the paper compares with (end of Sec. 5.2). It is exact for the
+    parameters of P(x | h), and biased for those of the prior by an amount that does not vanish with K; its variance is
+    small, and on small models its direction has a cosine above 0.99 with ∇L^K. With a learned proposal it is the
+    straight-through estimator of Bengio, Léonard & Courville (2013), and biased for all parameters.
+    """
+
+    ascends: ClassVar[str] = "L^K by the likelihood; about L^K by the layers that are sampled"
+    needs: ClassVar[tuple[Need, ...]] = (StraightThroughLatents(),)
+
+    def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
+        """Return the estimate; the latents must carry the gradient of their means."""
+        del batch
+        if not samples.latents_attached:
+            raise UsageError(
+                "The straight-through estimator sends gradients through the latents, and would leave a proposal whose "
+                "samples carry none untrained: draw them with the model's `straight_through_samples`, or use VIMCO."
+            )
+        return pathwise_estimate(samples)
+
+
+@ESTIMATORS.register("straight-through", "straight-through (Raiko et al.)")
+def _straight_through(*_: Any) -> StraightThrough:
+    """Backpropagation through binary units, biased for the layers that are sampled (Raiko et al., 2014)."""
+    return StraightThrough()
