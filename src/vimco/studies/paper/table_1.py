@@ -33,7 +33,12 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     return [*likelihood_tables(study, found, "K", rows, published), *distances(study, found, published)]
 
 
-SIZES = (2, 5, 10, 50)
+def _has_slight_edge(values: Sequence[float]) -> bool:
+    """Return whether the first half of the values is below the second, one by one, and by less than 1.5."""
+    half = len(values) // 2
+    return all(0 < later - first < 1.5 for first, later in zip(values[:half], values[half:], strict=True))
+
+
 CLAIMS = (
     Claim("VIMCO improves from K = 2 to 5 to 10", "Table 1", by_likelihoods(generative("vimco", 2, 5, 10), falls)),
     Claim("VIMCO improves from K = 10 to 50", "Table 1", by_likelihoods(generative("vimco", 10, 50), falls)),
@@ -42,13 +47,14 @@ CLAIMS = (
         "Table 1",
         by_likelihoods(generative("nvil", 10, 50), lambda v: v[1] > v[0] + 1),
     ),
-    Claim(
-        "VIMCO and RWS have like likelihoods (here: within 1.5 nats), VIMCO with a slight edge at every K",
-        "Table 1",
-        by_likelihoods(
-            [*generative("vimco", *SIZES), *generative("rws", *SIZES)],
-            lambda v: all(0 < b - a < 1.5 for a, b in zip(v[:4], v[4:], strict=True)),
-        ),
+    *(
+        Claim(
+            "VIMCO and RWS have like likelihoods (here: within 1.5 nats), VIMCO with a slight edge: "
+            f"K = {', '.join(map(str, sizes))}",
+            "Table 1",
+            by_likelihoods([*generative("vimco", *sizes), *generative("rws", *sizes)], _has_slight_edge),
+        )
+        for sizes in ((2, 5, 10), (50,))
     ),
 )
 
