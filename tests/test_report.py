@@ -23,6 +23,7 @@ from vimco.runs.config import RunConfig
 from vimco.runs.curve import Curve
 from vimco.runs.figures import panels
 from vimco.studies import STUDIES, Cell
+from vimco.studies.claims import by_curves
 from vimco.studies.curves import signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count
 from vimco.studies.paper import iwae, table_1
@@ -459,6 +460,17 @@ def test_curves_are_compared_where_all_of_them_have_been(tmp_path):
         text = "".join(json.dumps({**line, "update": 4 * line["update"]}) + "\n" for line in lines)
         (path / "metrics.jsonl").write_text(text)
     assert verdict("VIMCO is ahead of NVIL at K = 20", tmp_path) == "not seen"
+
+
+def test_curves_are_read_up_to_their_last_common_update(tmp_path):
+    """Both rise alike; the one with more points has a later one before the end."""
+    few, many = (recorded_run(tmp_path, dataclasses.replace(run_of(name, 5), updates=400)) for name in ("rws", "vimco"))
+    for path, updates in ((few, (200, 400)), (many, (100, 200, 300, 400))):
+        lines = [json.dumps({"update": update, "validation_bound": -100 + update / 100}) + "\n" for update in updates]
+        (path / "metrics.jsonl").write_text("".join(lines))
+    cells = [*generative("rws", 5), *generative("vimco", 5)]
+    verdict = by_curves(cells, lambda values: values == [-98.0, -98.0], share=0.8)(results_in(tmp_path))
+    assert verdict.verdict == "seen", verdict.evidence
 
 
 def test_the_paper_has_a_number_for_every_cell_of_its_table():

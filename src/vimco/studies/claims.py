@@ -65,6 +65,9 @@ def by_curves(
         if missing:
             return Verdict("not yet", f"none yet: {', '.join(missing)}")
         end = share * min(points[-1][0] for found in curves for points in found)
+        # A curve with more points must not win by a later one: all are read up to their last common update.
+        common = set.intersection(*({update for update, _ in points} for found in curves for points in found))
+        end = max((update for update in common if update <= end), default=end)
         cut = [[[point for point in points if point[0] <= end] for points in found] for found in curves]
         if not all(points for found in cut for points in found):
             return Verdict("not yet", "the runs are too short")
