@@ -7,6 +7,7 @@ import sys
 import pytest
 from program import PROGRAM, environment
 
+from vimco import plugins
 from vimco.errors import UsageError
 from vimco.plugins import load_plugin
 
@@ -164,6 +165,7 @@ def test_plugins_that_cannot_be_imported(tmp_path, monkeypatch):
         load_plugin(str(tmp_path / "missing.py"))
     with pytest.raises(UsageError, match="no_such_module cannot be imported"):
         load_plugin("no_such_module")
+    monkeypatch.setattr(plugins, "_loaded", {})  # other tests in this process start programs, without this plugin
     (tmp_path / "counted.py").write_text("import sys\nsys.counted = getattr(sys, 'counted', 0) + 1")
     monkeypatch.setattr(sys, "counted", 0, raising=False)
     for _ in range(2):
