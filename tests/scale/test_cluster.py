@@ -1,5 +1,6 @@
 """A study on a Dask cluster: a real scheduler, workers in processes of their own, killed, retired, left alone."""
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -415,6 +416,19 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
     assert (tmp_path / "a").exists()
     assert len((tmp_path / "submitted").read_text().split()) == 1
     assert (tmp_path / "cancelled").read_text() == (tmp_path / "submitted").read_text()
+
+
+def test_the_number_of_jobs_follows_from_states_alone():
+    """Dask's event loop asks for it, and cannot wait there for a result, which it would have to fetch itself."""
+    found = []
+    made = SimpleNamespace(
+        _dummy_job=SimpleNamespace(worker_process_threads=2), adapt=lambda Adaptive, **_: found.append(Adaptive)
+    )
+    engine = DaskCluster.__new__(DaskCluster)
+    states = ["pending", "finished", "pending", "error", "pending", "lost"]
+    engine._jobs = [cluster._Job(engine, SimpleNamespace(status=state)) for state in states]
+    cluster._adapt(made, engine)
+    assert asyncio.run(found[0].target(None)) == 2  # jobs of two threads each, for three tasks
 
 
 def test_the_manifest_in_the_documentation_starts_every_process_of_one_training():

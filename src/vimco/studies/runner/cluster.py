@@ -90,8 +90,13 @@ class _Job:
         self._asked_at: float | None = None
         self._known: Ending | None = None
 
+    @property
+    def needs_worker(self) -> bool:
+        """Whether it runs or waits. Asks no other machine, so Dask's event loop may look."""
+        return self._known is None and self._future.status == "pending"
+
     def ending(self) -> Ending | None:
-        """Return how it ended; None while it runs or waits."""
+        """Return how it ended; None while it runs or waits. Fetches the result, so Dask's event loop must not call it."""
         if self._known is None and self._future.status != "pending":
             self._known = self._ending()
         return self._known
@@ -259,6 +264,6 @@ def _adapt(made: Any, engine: DaskCluster) -> None:
 
     class Demand(distributed.Adaptive):
         async def target(self) -> int:
-            return math.ceil(sum(job.ending() is None for job in engine._jobs) / threads)
+            return math.ceil(sum(job.needs_worker for job in engine._jobs) / threads)
 
     made.adapt(Adaptive=Demand, interval="2s", wait_count=15)
