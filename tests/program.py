@@ -1,6 +1,5 @@
 """Runs for the tests: made in this process or by the program in another one, and compared bit for bit."""
 
-import contextlib
 import os
 import resource
 import signal
@@ -8,8 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-
-import jax
 
 from vimco.runs import checkpoints, directory, session, store
 from vimco.runs.config import RunConfig
@@ -36,16 +33,6 @@ EVERYTHING = RunConfig(
     validate_every=30,
     checkpoint_seconds=0.0,
 )
-
-
-@contextlib.contextmanager
-def quick_compilation():
-    """Compile with less optimization, for fixtures of a module, as the fixture of this name does for tests."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Recorder(session.Observer):
@@ -141,12 +128,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM_INFINITY):
-    """Start the program."""
+def vimco(*arguments, folder, stderr=subprocess.PIPE, largest_file=resource.RLIM_INFINITY, variables=()):
+    """Start the program, with these environment variables beside the usual ones."""
     return subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(largest_file), PROGRAM, *map(str, arguments)],
         cwd=folder,
-        env=environment(folder),
+        env={**environment(folder), **dict(variables)},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

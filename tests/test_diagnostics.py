@@ -11,8 +11,6 @@ from jax.flatten_util import ravel_pytree
 from vimco import RWS, VIMCO, ImportanceSamples, Naive, UsageError, gradient_statistics
 from vimco.parameters import partition
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 N = 4000
 
 

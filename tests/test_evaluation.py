@@ -18,8 +18,6 @@ from vimco.samples import Batch, Examples, ImportanceSamples
 from vimco.signals import jackknife_bound
 from vimco.training.evaluation import BLOCK, ROWS, Evaluation, evaluate, joined, paired_comparison
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 N, D = 250, 5
 
 

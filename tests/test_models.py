@@ -13,8 +13,6 @@ from vimco import VIMCO, Batch, generative_sbn, structured_sbn
 from vimco.models import BernoulliLayer
 from vimco.parameters import partition
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 OBSERVATIONS = binary_configurations((3,))[0][0]  # all eight observations that the toys know
 
 

@@ -5,7 +5,6 @@ import json
 
 import jax.numpy as jnp
 import pytest
-from program import quick_compilation
 from recorded import recorded_run
 
 import vimco
@@ -28,15 +27,14 @@ CONFIG = RunConfig(data="synthetic", layers=(4, 3), num_samples=3, updates=30, l
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    with quick_compilation():
-        return vimco.train(CONFIG, tmp_path_factory.mktemp("noise") / "run")
+    return vimco.train(CONFIG, tmp_path_factory.mktemp("noise") / "run")
 
 
 def noise_of(run, *estimators, **options):
     return list(noise_records(run, estimators, **{"draws": 20, "weights": "best", **options}))
 
 
-def test_records_are_the_statistics_of_the_gradient(run, quick_compilation):
+def test_records_are_the_statistics_of_the_gradient(run):
     """The squared ratio of n draws is too large by 1/n; proposal and model make up the whole."""
     record = noise_of(run, "vimco")[0]
     examples = Experiment(run.config, run.dataset()).examples("train")
@@ -53,7 +51,7 @@ def test_records_are_the_statistics_of_the_gradient(run, quick_compilation):
     assert record["model_snr"] > 0
 
 
-def test_options_and_another_number_of_samples(run, quick_compilation):
+def test_options_and_another_number_of_samples(run):
     plain, centred = noise_of(run, "rws", "rws,centred=true", num_samples=2)
     assert plain["model_variance"] == pytest.approx(centred["model_variance"], rel=1e-4)
     assert centred["proposal_variance"] < plain["proposal_variance"]
@@ -82,7 +80,7 @@ def test_by_default_all_are_measured_that_fit_and_have_no_state(run):
     assert not names & {"nvil", "muprop", "renyi-warmup", "tang", "pathwise", "ram"}
 
 
-def test_the_command_prints_and_keeps_the_numbers(run, capfd, quick_compilation):
+def test_the_command_prints_and_keeps_the_numbers(run, capfd):
     main(["noise", str(run.path), "--draws", "2", "--json", "--estimators", "vimco", "naive"])
     records = json.loads(capfd.readouterr().out)
     assert [record["estimator"] for record in records] == ["vimco", "naive"]
@@ -129,7 +127,7 @@ class InThisProcess:
         return Ending()
 
 
-def test_a_study_measures_at_three_moments_of_a_training(tmp_path, capfd, quick_compilation):
+def test_a_study_measures_at_three_moments_of_a_training(tmp_path, capfd):
     training = Training(dataclasses.replace(CONFIG, updates=100), tmp_path / "run")
     other = Training(dataclasses.replace(CONFIG, updates=2, estimator="naive"), tmp_path / "other")
     names = ("vimco", "rws")

@@ -22,7 +22,7 @@ OF_ALL_COMMANDS = {"--help", "--version"}
 
 
 @pages.with_python(None, "numpyro")
-def test_python_runs(page, library, tmp_path, monkeypatch, quick_compilation):
+def test_python_runs(page, library, tmp_path, monkeypatch):
     if library:
         pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)

@@ -26,7 +26,6 @@ from program import (
     arrays,
     assert_same_arrays,
     assert_same_outcome,
-    quick_compilation,
     stopped_run,
     without_timing,
 )
@@ -43,12 +42,6 @@ from vimco.runs.store import DamagedFileError, read_arrays, write_tree
 from vimco.training.evaluation import Evaluation
 
 SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_every=10, validate_every=20)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hurry():
-    with quick_compilation():
-        yield
 
 
 def without_pictures(patch):

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from program import quick_compilation
 
 from vimco.data import load_dataset
 from vimco.errors import UsageError
@@ -21,8 +20,6 @@ from vimco.samples import Batch, samples_for
 from vimco.signals import multi_sample_bound
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import updated
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BARS = load_dataset("synthetic")
 TINY = RunConfig(data="synthetic", layers=(4, 3), num_samples=3, averaging=0.2, learning_rate=0.01)
@@ -51,14 +48,13 @@ def states(this, number):
 @pytest.fixture(scope="module")
 def history():
     """Return four states in float64, the first before training."""
-    with jax.enable_x64(True), quick_compilation():
+    with jax.enable_x64(True):
         return states(experiment(precision="float64"), 3)
 
 
 @pytest.fixture(scope="module")
 def history_of_nvil():
-    with quick_compilation():
-        return states(NVIL, 3)
+    return states(NVIL, 3)
 
 
 @eqx.filter_jit

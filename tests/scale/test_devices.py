@@ -25,8 +25,6 @@ from vimco.training.devices import mesh_of, on_every_device, refuse_uneven
 from vimco.training.evaluation import evaluate
 from vimco.training.loop import Totals, Trainer, TrainingState, advance, gradient_and_estimate
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 B = 32
 ONE_MODEL = {"tang": "structured-prior", "ram": "attention-prior"} | dict.fromkeys(
     ("pathwise", "dreg", "stl", "rws-dreg"), "gaussian"

@@ -1,7 +1,6 @@
 """Binary units: their samples and their log-probability, each in one vectorised pass."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ EXP2_COEFFICIENTS = Chebyshev.interpolate(np.exp2, 5, domain=[-0.5, 0.5]).conver
 MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest float32, 2¹²⁸
 
 
-@partial(jax.jit, inline=True)  # traced once for each shape
+@jax.jit  # traced once for each shape
 def sample_bernoulli(
     key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"], part: Part | None = None
 ) -> Float[Array, "K B n"]:
@@ -97,7 +96,7 @@ def log_bernoulli_of_layers(
     return _sum_over_layers(values, logits)
 
 
-@partial(jax.jit, inline=True)  # traced once for each shape
+@jax.jit  # traced once for each shape
 def _sum_over_layers(values: tuple[Array, ...], logits: tuple[Array, ...]) -> Array:
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in (*values, *logits)))
     linear: dict[int, list[Array]] = {}  # by the width of slices

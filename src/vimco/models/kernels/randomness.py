@@ -1,7 +1,5 @@
 """Random bits for many samples: the cipher of `jax.random`, written so that XLA fuses it with the use of the bits."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
@@ -10,14 +8,14 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
 
-@partial(jax.jit, inline=True)
+@jax.jit
 def threefry_2x32(
     key: UInt32[Array, "2"], high: UInt32[Array, "..."], low: UInt32[Array, "..."]
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Return the Threefry-2x32 block cipher with 20 rounds (Salmon et al., 2011) of the counter (high, low).
 
     JAX lowers the same cipher to a loop of whole-array passes on a CPU; written out, it is one fused pass. Its hundred
-    operations are traced once for each shape: `inline` leaves no call behind, only the operations.
+    operations are traced once for each shape: a trace that uses them holds a single call, which XLA expands.
     """
     keys = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(PARITY))
     high, low = high + keys[0], low + keys[1]
