@@ -278,7 +278,7 @@ def test_baseline_of_ram_is_the_running_mean_of_earlier_rewards():
     np.testing.assert_allclose(after(samples, batch).learning_signal, samples.reward - after.baseline.mean)
     with pytest.raises(UsageError, match="Use --proposal prior, or RWS"):
         ram(drawn(tiny_model("learned"), "rewarded_samples", batch))
-    with pytest.raises(UsageError, match="RAM learns from rewards"):
+    with pytest.raises(UsageError, match="needs the reward of a right label"):
         ram(drawn(model, "importance_samples", batch))
 
 

@@ -408,7 +408,11 @@ class TestNames:
         (RWS(), samples_of(1, 2), r"mean zero at K = 1.*use K >= 2, or the sleep update"),
         (RWS(), samples_of(2, 2, proposal_is_prior=True), r"its own proposal: use VIMCO or NVIL"),
         (RWS(), samples_of(2, 2, log_score=jnp.zeros((2, 2))), r"reparameterised latents: use VIMCO"),
-        (RWS(sleep=True), samples_of(2, 2), r"learns from dreams: give the samples `log_proposal_of_dreams`"),
+        (
+            RWS(sleep=True),
+            samples_of(2, 2),
+            r"needs dreams, draws from the model itself: give the samples `log_proposal_of_dreams`",
+        ),
     ],
     ids=["vimco-K1", "wake-K1", "rws-prior", "rws-mixed", "no-dreams"],
 )

@@ -20,7 +20,7 @@ from jax.scipy.stats import norm
 
 from vimco import ImportanceSamples, UsageError, multi_sample_bound, normalized_weights
 from vimco.estimators import STL, DReG, Pathwise, RWSDReG
-from vimco.samples import FrozenLogWeights
+from vimco.samples import FROZEN_LOG_WEIGHTS
 from vimco.signals import renyi_bound
 
 X = 0.8
@@ -180,12 +180,12 @@ def test_estimates_report_the_bound_and_the_objective():
 def test_refusals():
     values = jnp.zeros((2, 3))
     plain = ImportanceSamples(values, values)
-    with pytest.raises(UsageError, match="leave a discrete proposal untrained"):
+    with pytest.raises(UsageError, match="needs latents through which gradients flow"):
         eqx.filter_eval_shape(Pathwise(), plain)
     for estimator in (DReG(), STL(biased=True), RWSDReG()):
         with pytest.raises(UsageError, match="frozen_log_weights"):
             eqx.filter_eval_shape(estimator, plain)
-        assert estimator.needs == (FrozenLogWeights(),)
+        assert estimator.needs == (FROZEN_LOG_WEIGHTS,)
     with pytest.raises(UsageError, match=r"unbiased at K = 1 alone, and K is 2: use DReG, or say biased=True"):
         eqx.filter_eval_shape(STL(), plain)
     with pytest.raises(UsageError, match="K >= 2"):

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -266,23 +266,24 @@ class Keys(eqx.Module):
     auxiliary: PRNGKeyArray
 
 
-@dataclass(frozen=True)
 class Need:
-    """Something that an estimator needs of a model beyond weighted samples; each kind is a class.
+    """Something that an estimator needs of a model beyond weighted samples."""
 
-    A model offers it by the method named here. By default that method draws the K samples in another way, with the
-    field filled.
-    """
-
-    what: ClassVar[str]
-    field: ClassVar[str]  # of `ImportanceSamples`
-    method: ClassVar[str]
+    what: str
+    field: str  # of `ImportanceSamples`
+    method: str  # of models that offer it
 
     def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
         """Return the samples with the needed field."""
-        return getattr(model, self.method)(keys.latents, batch, samples.num_samples)
+        raise NotImplementedError
+
+    def is_met(self, samples: ImportanceSamples) -> bool:
+        """Return whether the samples have the needed field."""
+        value = getattr(samples, self.field)
+        return value is not None and value is not False
 
 
+@dataclass(frozen=True)
 class Dreams(Need):
     """log Q at dreams, for the sleep update."""
 
@@ -310,52 +311,39 @@ class Auxiliary(Need):
         return dataclasses.replace(samples, auxiliary_log_weights=stop_gradient(more.log_weights))
 
 
-class LogLikelihood(Need):
-    """log P(x | h) by itself, for annealing."""
+@dataclass(frozen=True)
+class OtherSamples(Need):
+    """A need that a model meets by drawing the K samples in another way, with the field filled."""
 
-    what = "log P(x | h) by itself"
-    field = "log_likelihood"
-    method = "samples_with_likelihood"
+    what: str
+    field: str
+    method: str
 
-
-class Rewards(Need):
-    """Whether each sample gives the right label, for RAM."""
-
-    what = "the reward of a right label"
-    field = "reward"
-    method = "rewarded_samples"
+    def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
+        """Return the samples drawn again, from the same key."""
+        return getattr(model, self.method)(keys.latents, batch, samples.num_samples)
 
 
-class FrozenLogWeights(Need):
-    """log f with all parameters held constant and the latents attached, for STL and DReG."""
-
-    what = "reparameterised latents, and log f with its parameters held constant"
-    field = "frozen_log_weights"
-    method = "frozen_samples"
-
-
-class AttachedLatents(Need):
-    """Latents through which gradients flow, for pathwise estimators."""
-
-    what = "latents through which gradients flow"
-    field = "latents_attached"
-    method = "attached_samples"
+LOG_LIKELIHOOD = OtherSamples("log P(x | h) by itself", "log_likelihood", "samples_with_likelihood")
+REWARDS = OtherSamples("the reward of a right label", "reward", "rewarded_samples")
+FROZEN_LOG_WEIGHTS = OtherSamples(
+    "reparameterised latents, and log f with its parameters held constant", "frozen_log_weights", "frozen_samples"
+)
+ATTACHED_LATENTS = OtherSamples("latents through which gradients flow", "latents_attached", "attached_samples")
+STRAIGHT_THROUGH_LATENTS = OtherSamples(
+    "binary latents that pass gradients straight through", "latents_attached", "straight_through_samples"
+)
+BINARY_LAYERS = OtherSamples("the layers of a binary proposal, one by one", "layers", "layered_samples")
 
 
-class StraightThroughLatents(Need):
-    """Binary latents that pass gradients on as if they were their means."""
-
-    what = "binary latents that pass gradients straight through"
-    field = "latents_attached"
-    method = "straight_through_samples"
-
-
-class BinaryLayers(Need):
-    """The layers of a binary proposal one by one, for estimators that look inside log f."""
-
-    what = "the layers of a binary proposal, one by one"
-    field = "layers"
-    method = "layered_samples"
+def required(samples: ImportanceSamples, need: Need) -> Any:
+    """Return the field that an estimator needs; refuse samples without it."""
+    if not need.is_met(samples):
+        raise UsageError(
+            f"This estimator needs {need.what}: give the samples `{need.field}`, from a model's method "
+            f"`{need.method}`, or use an estimator that needs the weighted samples alone, such as VIMCO."
+        )
+    return getattr(samples, need.field)
 
 
 def samples_for(model: Model, needs: Sequence[Need], keys: Keys, batch: Batch, num_samples: int) -> ImportanceSamples:
@@ -368,7 +356,7 @@ def samples_for(model: Model, needs: Sequence[Need], keys: Keys, batch: Batch, n
                 f"`{need.method}`. Use an estimator that needs the weighted samples alone, such as VIMCO."
             )
         samples = need.added(model, samples, keys, batch)
-    missing = [n.what for n in needs if (value := getattr(samples, n.field)) is None or value is False]
+    missing = [need.what for need in needs if not need.is_met(samples)]
     if missing:
         raise UsageError(
             f"The samples of {type(model).__name__} come without {missing[0]}: it is not available with "

@@ -241,12 +241,10 @@ class NVIL(_LearnedBaseline):
         decay: float = 0.8,
     ):
         super().__init__(network, decay)
-        self.options: dict[str, Any] = {
-            "constant_baseline": constant_baseline,
-            "variance_normalisation": variance_normalisation,
-            "scale_sees_batch": scale_sees_batch,
-            "centred_weights": centred_weights,
-        }
+        self.constant_baseline = constant_baseline
+        self.variance_normalisation = variance_normalisation
+        self.scale_sees_batch = scale_sees_batch
+        self.centred_weights = centred_weights
 
     def forward(
         self,
@@ -265,7 +263,7 @@ class NVIL(_LearnedBaseline):
             shared_parameters=shared_parameters,
         )
         prediction = self._prediction(observation, samples.log_weights)
-        estimate = nvil_estimate(samples, prediction, self.moments, **self.options)
+        estimate = nvil_estimate(self, samples, prediction)
         if self.training:
             self.moments.observe(estimate.residual)
         return estimate

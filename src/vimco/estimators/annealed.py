@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant
 from vimco.estimators.renyi import share_of_warmup
-from vimco.samples import Auxiliary, Batch, Estimate, FrozenLogWeights, ImportanceSamples, LogLikelihood, Need
+from vimco.samples import LOG_LIKELIHOOD, Batch, Estimate, ImportanceSamples, Need, required
 
 
 class Annealed(Estimator):
@@ -34,7 +34,7 @@ class Annealed(Estimator):
             raise UsageError(f"Annealing takes one or more updates; got {updates}.")
         if not 0 <= start <= 1:
             raise UsageError(f"Annealing starts at a power between 0 and 1; got {start}.")
-        if any(isinstance(need, Auxiliary | FrozenLogWeights) for need in estimator.needs):
+        if {"auxiliary_log_weights", "frozen_log_weights"} & {need.field for need in estimator.needs}:
             raise UsageError(
                 f"{type(estimator).__name__} takes weights from outside the samples, which annealing would leave as "
                 "they are: anneal VIMCO, or any other estimator that needs nothing but the samples."
@@ -49,12 +49,7 @@ class Annealed(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        if samples.log_likelihood is None:
-            raise UsageError(
-                "Annealing needs log P(x | h) by itself: give the samples `log_likelihood`, which is a part of "
-                "`log_joint`."
-            )
-        likelihood = samples.log_likelihood
+        likelihood = required(samples, LOG_LIKELIHOOD)
         excess = jnp.where(likelihood > -jnp.inf, (1 - self.inverse_temperature) * likelihood, 0.0)
         estimate = self.estimator(dataclasses.replace(samples, log_joint=samples.log_joint - excess), batch)
         return dataclasses.replace(
@@ -70,7 +65,7 @@ class Annealed(Estimator):
     @property
     def needs(self) -> tuple[Need, ...]:
         """The likelihood, and the needs of the annealed estimator."""
-        return (LogLikelihood(), *self.estimator.needs)
+        return (LOG_LIKELIHOOD, *self.estimator.needs)
 
 
 @ESTIMATORS.register("annealed", "annealed")

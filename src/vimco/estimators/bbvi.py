@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator
-from vimco.estimators.layered import layered_estimate, layers_of, local_log_weights, model_term, scores_of_layers
-from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.estimators.layered import layered_estimate, local_log_weights, model_term, scores_of_layers
+from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
 
 LEAST_SAME_SAMPLES = 50  # below it the bias of the same-sample control variate is above 0.2 % of the gradient
 
@@ -34,14 +34,14 @@ class BBVI(Estimator):
     """
 
     ascends: ClassVar[str] = "the ELBO"
-    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
+    needs: ClassVar[tuple[Need, ...]] = (BINARY_LAYERS,)
 
     control_variate: ControlVariate = eqx.field(static=True, default="layer")
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
         del batch
-        K, layers = samples.num_samples, layers_of(samples)
+        K, layers = samples.num_samples, required(samples, BINARY_LAYERS)
         if self.control_variate in ("layer", "unit") and K < 2:
             raise UsageError(
                 "The control variate of BBVI is estimated from the other draws, so it needs K >= 2; got K = 1. "

@@ -19,14 +19,14 @@ from jaxtyping import Float
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
-from vimco.samples import AnyArray, Batch, Estimate, FrozenLogWeights, ImportanceSamples, Need
+from vimco.samples import FROZEN_LOG_WEIGHTS, AnyArray, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import check_order, normalized_weights, powers_of_weights, renyi_bound
 
 
 class DReG(Estimator):
     """The doubly reparameterised gradient of the bound of order α (0: L^K): unbiased, any K. Needs frozen weights."""
 
-    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
+    needs: ClassVar[tuple[Need, ...]] = (FROZEN_LOG_WEIGHTS,)
 
     order: float = eqx.field(static=True, default=0.0)  # α
 
@@ -47,7 +47,7 @@ class STL(Estimator):
     """
 
     ascends: ClassVar[str] = "the ELBO, at K = 1"
-    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
+    needs: ClassVar[tuple[Need, ...]] = (FROZEN_LOG_WEIGHTS,)
 
     biased: bool = eqx.field(static=True, default=False)
 
@@ -66,7 +66,7 @@ class RWSDReG(Estimator):
     """Reweighted wake-sleep with a doubly reparameterised wake update: the mean of Eq. 11, and less variance. K ≥ 2."""
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
-    needs: ClassVar[tuple[Need, ...]] = (FrozenLogWeights(),)
+    needs: ClassVar[tuple[Need, ...]] = (FROZEN_LOG_WEIGHTS,)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
@@ -81,14 +81,9 @@ def _frozen_estimate(
     samples: ImportanceSamples, of_model: Float[AnyArray, "K *B"], of_latents: Float[AnyArray, "K *B"], order: float = 0
 ) -> Estimate:
     """Return the estimate whose parameters of P have the coefficients `of_model`, and the latents `of_latents`."""
-    if samples.frozen_log_weights is None:
-        raise UsageError(
-            "This estimator needs `frozen_log_weights`, log f with all parameters held constant and the latents "
-            "attached, beside a `log_joint` whose latents are held constant: give the samples both, or use Pathwise."
-        )
     log_weights = held_constant(samples.log_weights)
     return Estimate(
-        weighted_sum(of_model, samples.log_joint) + weighted_sum(of_latents, samples.frozen_log_weights),
+        weighted_sum(of_model, samples.log_joint) + weighted_sum(of_latents, required(samples, FROZEN_LOG_WEIGHTS)),
         log_weights,
         of_latents,
         objective=None if order == 0 else renyi_bound(log_weights, order),

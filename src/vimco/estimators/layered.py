@@ -8,20 +8,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from vimco.errors import UsageError
 from vimco.estimators.baselines import BaselineNetwork, RunningMoments
 from vimco.estimators.estimator import Estimator
-from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Layers, Need
-
-
-def layers_of(samples: ImportanceSamples) -> Layers:
-    """Return the layers of the samples; refuse samples without them."""
-    if samples.layers is None:
-        raise UsageError(
-            "This estimator looks at the layers of a binary proposal one by one: draw its samples with a model's "
-            "`layered_samples`, or use VIMCO, which needs log P and log Q alone."
-        )
-    return samples.layers
+from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Layers, Need
 
 
 def local_log_weights(layers: Layers) -> Float[Array, "n K B"]:
@@ -108,7 +97,7 @@ class LayerBaselines(eqx.Module):
 class WithLayerBaselines(Estimator):
     """An estimator that needs the layers one by one and has `baselines` for them."""
 
-    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
+    needs: ClassVar[tuple[Need, ...]] = (BINARY_LAYERS,)
 
     baselines: eqx.AbstractVar[LayerBaselines]
 

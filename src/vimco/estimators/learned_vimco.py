@@ -15,11 +15,10 @@ from vimco.estimators.layered import (
     LayerBaselines,
     WithLayerBaselines,
     layered_estimate,
-    layers_of,
     local_log_weights,
     scores_of_layers,
 )
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples
+from vimco.samples import BINARY_LAYERS, AnyArray, Batch, Estimate, ImportanceSamples, required
 from vimco.signals import vimco_signal
 
 
@@ -70,7 +69,7 @@ class LayerwiseVIMCO(WithLayerBaselines):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; `batch` is needed with a network."""
-        layers = layers_of(samples)
+        layers = required(samples, BINARY_LAYERS)
         log_weights = stop_gradient(samples.log_weights)
         errors, residual, _ = self.baselines(local_log_weights(layers), batch)
         signals = jnp.stack([vimco_signal(log_weights, log_weights - error) for error in stop_gradient(errors)])

@@ -10,9 +10,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
-from vimco.estimators.layered import layered_estimate, layers_of, local_log_weights, model_term
+from vimco.estimators.layered import layered_estimate, local_log_weights, model_term
 from vimco.estimators.muprop import Objective
-from vimco.samples import Batch, BinaryLayers, Estimate, ImportanceSamples, Need
+from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import arithmetic_mean_of_others, geometric_mean_of_others, vimco_signal
 
 
@@ -30,14 +30,14 @@ class LocalExpectations(Estimator):
     """
 
     ascends: ClassVar[str] = "L^K, or the ELBO"
-    needs: ClassVar[tuple[Need, ...]] = (BinaryLayers(),)
+    needs: ClassVar[tuple[Need, ...]] = (BINARY_LAYERS,)
 
     objective: Objective = eqx.field(static=True, default="bound")
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; any K ≥ 1."""
         del batch
-        layers, K = layers_of(samples), samples.num_samples
+        layers, K = required(samples, BINARY_LAYERS), samples.num_samples
         log_weights = held_constant(samples.log_weights)
         chain, logits = stop_gradient((layers.chain, layers.logits))
         is_bound = self.objective == "bound"

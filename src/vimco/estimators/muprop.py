@@ -15,12 +15,11 @@ from vimco.estimators.layered import (
     LayerBaselines,
     WithLayerBaselines,
     layered_estimate,
-    layers_of,
     local_log_weights,
     model_term,
     scores_of_layers,
 )
-from vimco.samples import Batch, BinaryChain, Estimate, ImportanceSamples
+from vimco.samples import BINARY_LAYERS, Batch, BinaryChain, Estimate, ImportanceSamples, required
 from vimco.signals import multi_sample_bound, normalized_weights, vimco_signal
 
 Objective = Literal["bound", "elbo"]
@@ -59,7 +58,7 @@ class MuProp(WithLayerBaselines):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; any K ≥ 1."""
-        layers, K = layers_of(samples), samples.num_samples
+        layers, K = required(samples, BINARY_LAYERS), samples.num_samples
         means, terms, slopes = expansion(layers.chain, layers.latents)
         at_means = jnp.cumsum(terms[::-1], axis=0)[::-1]  # (n, 1, B): the part of f̄ from layer i on
         log_weights = stop_gradient(samples.log_weights)

@@ -1,6 +1,6 @@
 """NVIL (Mnih & Gregor, 2014): learned baselines, and the same signal for all samples (Eq. 8), or one for each layer."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,12 +14,11 @@ from vimco.estimators.layered import (
     LayerBaselines,
     WithLayerBaselines,
     layered_estimate,
-    layers_of,
     local_log_weights,
     model_term,
     scores_of_layers,
 )
-from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Part
+from vimco.samples import BINARY_LAYERS, AnyArray, Batch, Estimate, ImportanceSamples, Part, required
 from vimco.signals import multi_sample_bound, normalized_weights
 
 
@@ -58,16 +57,7 @@ class NVIL(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; `batch` is needed with an input-dependent baseline."""
         prediction = None if self.input_baseline is None else self.input_baseline(batch)
-        return nvil_estimate(
-            samples,
-            prediction,
-            self.moments,
-            constant_baseline=self.constant_baseline,
-            variance_normalisation=self.variance_normalisation,
-            scale_sees_batch=self.scale_sees_batch,
-            centred_weights=self.centred_weights,
-            part=None if batch is None else batch.part,
-        )
+        return nvil_estimate(self, samples, prediction, None if batch is None else batch.part)
 
     def updated(self, estimate: Estimate) -> "NVIL":
         """Return NVIL with its running moments updated by this estimate."""
@@ -76,37 +66,31 @@ class NVIL(Estimator):
 
 
 def nvil_estimate(
-    samples: ImportanceSamples,
-    prediction: AnyArray | None,
-    moments: Moments,
-    *,
-    constant_baseline: bool = True,
-    variance_normalisation: bool = True,
-    scale_sees_batch: bool = True,
-    centred_weights: bool = False,
-    part: Part | None = None,
+    nvil: Any, samples: ImportanceSamples, prediction: AnyArray | None, part: Part | None = None
 ) -> Estimate:
-    """Return the estimate from samples, the network's b(x) of shape (*B) and running moments, in any array library.
+    """Return the estimate from samples and the network's b(x) of shape (*B), in any array library.
 
-    With a `part` of a batch, the deviation is that of the whole batch.
+    `nvil` has the moments and the options: `NVIL`, or `vimco.torch.NVIL`. With a `part` of a batch, the deviation is
+    that of the whole batch.
     """
+    moments: Moments = nvil.moments
     log_weights = held_constant(samples.log_weights)
     xp = array_namespace(log_weights)
     bound = multi_sample_bound(log_weights)
     residual = bound if prediction is None else bound - prediction
-    centred = residual - moments.mean if constant_baseline else residual
+    centred = residual - moments.mean if nvil.constant_baseline else residual
     centred = xp.where(xp.isfinite(bound), centred, 0.0)  # all f zero: nothing to learn from
     signal = xp.broadcast_to(held_constant(centred), log_weights.shape)
 
     scale: AnyArray | float = 1.0
-    if variance_normalisation:
+    if nvil.variance_normalisation:
         variance = moments.variance
-        if scale_sees_batch:
+        if nvil.scale_sees_batch:
             seen = held_constant(residual)
             variance = moments_after(moments, seen if part is None else part.joined(seen))[1]
         deviation = xp.sqrt(variance)
         scale = xp.where(deviation > 1.0, deviation, 1.0)
-    surrogate = normalized_surrogate(signal, scale, log_weights, samples, centred_weights)
+    surrogate = normalized_surrogate(signal, scale, log_weights, samples, nvil.centred_weights)
     if prediction is not None:
         surrogate = surrogate - centred**2
     return Estimate(surrogate, log_weights, signal, held_constant(residual))
@@ -148,7 +132,7 @@ class LocalNVIL(WithLayerBaselines):
                 "samples is not a sum over layers, and local weights inside it are biased: use NVIL without local "
                 "signals, or vimco-learned with layer-baselines=true, where only the baseline is local."
             )
-        layers = layers_of(samples)
+        layers = required(samples, BINARY_LAYERS)
         signals, residual, scale = self.baselines(local_log_weights(layers), batch)
         surrogate = (
             scores_of_layers(signals / scale, layers) + model_term(samples) + self.baselines.network_objective(signals)

@@ -7,7 +7,7 @@ import equinox as eqx
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, estimate_from_signal, held_constant
 from vimco.estimators.vimco import warn_of_leaving_out
-from vimco.samples import Auxiliary, Batch, Estimate, ImportanceSamples, Need
+from vimco.samples import Auxiliary, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import asymptotic_ovis_signal, check_gamma, ovis_signal
 
 
@@ -27,13 +27,8 @@ class OVIS(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must carry `auxiliary_log_weights`."""
         del batch
-        if samples.auxiliary_log_weights is None:
-            raise UsageError(
-                "OVIS estimates its baseline from auxiliary samples: give the samples `auxiliary_log_weights`, log f "
-                "of S more draws from the same proposal."
-            )
+        auxiliary = held_constant(required(samples, Auxiliary(self.auxiliary)))
         log_weights = held_constant(samples.log_weights)
-        auxiliary = held_constant(samples.auxiliary_log_weights)
         signal = ovis_signal(log_weights, auxiliary, proposal_is_prior=samples.proposal_is_prior)
         return estimate_from_signal(signal, log_weights, samples)
 

@@ -4,9 +4,8 @@ from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 
-from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
-from vimco.samples import AttachedLatents, Batch, Estimate, ImportanceSamples, Need
+from vimco.samples import ATTACHED_LATENTS, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import check_order, normalized_weights, powers_of_weights, renyi_bound
 
 
@@ -18,7 +17,7 @@ class Pathwise(Estimator):
     `order` makes the objective the bound of Rényi order α.
     """
 
-    needs: ClassVar[tuple[Need, ...]] = (AttachedLatents(),)
+    needs: ClassVar[tuple[Need, ...]] = (ATTACHED_LATENTS,)
 
     order: float = eqx.field(static=True, default=0.0)  # α
 
@@ -28,11 +27,7 @@ class Pathwise(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must say that their latents are attached."""
         del batch
-        if not samples.latents_attached:
-            raise UsageError(
-                "The pathwise estimator sends gradients through the latents, and would leave a discrete proposal "
-                "untrained: set `latents_attached` where every latent is reparameterised, or use VIMCO."
-            )
+        required(samples, ATTACHED_LATENTS)  # a discrete proposal would stay untrained
         return pathwise_estimate(samples, self.order)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from vimco.errors import UsageError
 from vimco.estimators.baselines import RunningMoments
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, score_term, weighted_sum
-from vimco.samples import Batch, Estimate, ImportanceSamples, Need, Rewards
+from vimco.samples import REWARDS, Batch, Estimate, ImportanceSamples, Need, required
 
 
 class RAM(Estimator):
@@ -20,7 +20,7 @@ class RAM(Estimator):
     """
 
     ascends: ClassVar[str] = "E log P(x|h) by the likelihood; the probability of a right label by the policy"
-    needs: ClassVar[tuple[Need, ...]] = (Rewards(),)
+    needs: ClassVar[tuple[Need, ...]] = (REWARDS,)
 
     baseline: RunningMoments = eqx.field(default_factory=RunningMoments)
 
@@ -32,12 +32,11 @@ class RAM(Estimator):
                 "RAM learns from what its own policy does, and these samples come from a learned proposal. "
                 "Use --proposal prior, or RWS, which is WS-RAM's rule for a learned proposal."
             )
-        if samples.reward is None:
-            raise UsageError("RAM learns from rewards: give the samples `reward`, or use VIMCO.")
-        signal = held_constant(samples.reward - self.baseline.mean)
+        reward = held_constant(required(samples, REWARDS))
+        signal = held_constant(reward - self.baseline.mean)
         mean = jnp.full_like(signal, 1 / samples.num_samples)
         surrogate = score_term(signal * mean, samples) + weighted_sum(mean, samples.log_weights)
-        return Estimate(surrogate, held_constant(samples.log_weights), signal, held_constant(samples.reward))
+        return Estimate(surrogate, held_constant(samples.log_weights), signal, reward)
 
     def updated(self, estimate: Estimate) -> "RAM":
         """Return RAM whose baseline has seen these rewards."""

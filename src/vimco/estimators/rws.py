@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weighted_sum
-from vimco.samples import AnyArray, Batch, Dreams, Estimate, ImportanceSamples, LogLikelihood, Need
+from vimco.samples import LOG_LIKELIHOOD, AnyArray, Batch, Dreams, Estimate, ImportanceSamples, Need, required
 from vimco.signals import normalized_weights, wake_weights
 
 
@@ -53,7 +53,7 @@ class RWS(Estimator):
         if self.wake:
             surrogate = surrogate + self.wake * weighted_sum(signal, samples.log_proposal)
         if self.sleep:
-            surrogate = surrogate + self.sleep * self._dreams(samples)
+            surrogate = surrogate + self.sleep * required(samples, Dreams())
         if not self.wake:
             signal = array_namespace(signal).zeros_like(signal)
         return Estimate(surrogate, log_weights, signal)
@@ -61,7 +61,7 @@ class RWS(Estimator):
     @property
     def needs(self) -> tuple[Need, ...]:
         """Dreams, for the sleep update; log P(x | h) by itself, for the prior's control variate."""
-        return (*((LogLikelihood(),) if self.prior_control else ()), *((Dreams(),) if self.sleep else ()))
+        return (*((LOG_LIKELIHOOD,) if self.prior_control else ()), *((Dreams(),) if self.sleep else ()))
 
     def _check(self, samples: ImportanceSamples) -> None:
         if samples.proposal_is_prior:
@@ -81,22 +81,9 @@ class RWS(Estimator):
             )
 
     def _prior_control(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
-        if samples.log_likelihood is None:
-            raise UsageError(
-                "The control variate of the prior compares P(h) with Q(h): give the samples `log_likelihood`, the part "
-                "log P(x | h) of `log_joint`, or leave it out."
-            )
-        log_prior = samples.log_joint - samples.log_likelihood
+        log_prior = samples.log_joint - required(samples, LOG_LIKELIHOOD)
         ratio = array_namespace(log_prior).exp(held_constant(log_prior - samples.log_proposal))
         return weighted_sum(ratio / samples.num_samples, log_prior)
-
-    def _dreams(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
-        if samples.log_proposal_of_dreams is None:
-            raise UsageError(
-                "The sleep update of RWS learns from dreams: give the samples `log_proposal_of_dreams`, log Q(h | x) "
-                "at (x, h) drawn from the model."
-            )
-        return samples.log_proposal_of_dreams
 
 
 @ESTIMATORS.register("rws", "RWS (wake)", line=":")

@@ -2,10 +2,9 @@
 
 from typing import Any, ClassVar
 
-from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.pathwise import pathwise_estimate
-from vimco.samples import Batch, Estimate, ImportanceSamples, Need, StraightThroughLatents
+from vimco.samples import STRAIGHT_THROUGH_LATENTS, Batch, Estimate, ImportanceSamples, Need, required
 
 
 class StraightThrough(Estimator):
@@ -18,16 +17,12 @@ class StraightThrough(Estimator):
     """
 
     ascends: ClassVar[str] = "L^K by the likelihood; about L^K by the layers that are sampled"
-    needs: ClassVar[tuple[Need, ...]] = (StraightThroughLatents(),)
+    needs: ClassVar[tuple[Need, ...]] = (STRAIGHT_THROUGH_LATENTS,)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the latents must carry the gradient of their means."""
         del batch
-        if not samples.latents_attached:
-            raise UsageError(
-                "The straight-through estimator sends gradients through the latents, and would leave a proposal whose "
-                "samples carry none untrained: draw them with the model's `straight_through_samples`, or use VIMCO."
-            )
+        required(samples, STRAIGHT_THROUGH_LATENTS)  # without gradients a proposal would stay untrained
         return pathwise_estimate(samples)
 
 
