@@ -14,38 +14,9 @@ Your own model, in one line:
 with both log-probabilities of shape (K, B). Maximise the mean of `estimate.surrogate`, report that of `estimate.bound`.
 """
 
+from vimco import estimators, runs
 from vimco.errors import UsageError
-from vimco.estimators import (
-    BBVI,
-    NVIL,
-    OVIS,
-    RAM,
-    RLOO,
-    RWS,
-    STL,
-    TVO,
-    VIMCO,
-    Annealed,
-    AsymptoticOVIS,
-    BaselineNetwork,
-    DReG,
-    Estimator,
-    ImportanceSampledEM,
-    LayerwiseVIMCO,
-    LearnedVIMCO,
-    LocalExpectations,
-    LocalNVIL,
-    MomentTVO,
-    MuProp,
-    Naive,
-    Pathwise,
-    RenyiVIMCO,
-    RenyiWarmup,
-    RWSDReG,
-    StraightThrough,
-    SubsetAverage,
-    named_estimator,
-)
+from vimco.estimators import *  # noqa: F403
 from vimco.models import (
     AttentionModel,
     GaussianModel,
@@ -55,7 +26,7 @@ from vimco.models import (
     generative_sbn,
     structured_sbn,
 )
-from vimco.runs import Interrupted, Observer, Run, RunConfig, load, resume, train
+from vimco.runs import *  # noqa: F403
 from vimco.samples import Batch, Estimate, Examples, ImportanceSamples
 from vimco.signals import (
     ScaledMean,
@@ -76,48 +47,16 @@ from vimco.training import Evaluation, GradientStatistics, evaluate, gradient_st
 __version__ = "0.1.0"
 
 __all__ = [
-    "BBVI",
-    "NVIL",
-    "OVIS",
-    "RAM",
-    "RLOO",
-    "RWS",
-    "STL",
-    "TVO",
-    "VIMCO",
-    "Annealed",
-    "AsymptoticOVIS",
     "AttentionModel",
-    "BaselineNetwork",
     "Batch",
-    "DReG",
     "Estimate",
-    "Estimator",
     "Evaluation",
     "Examples",
     "GaussianModel",
     "GradientStatistics",
-    "ImportanceSampledEM",
     "ImportanceSamples",
-    "Interrupted",
-    "LayerwiseVIMCO",
-    "LearnedVIMCO",
-    "LocalExpectations",
-    "LocalNVIL",
-    "MomentTVO",
-    "MuProp",
-    "Naive",
-    "Observer",
-    "Pathwise",
-    "RWSDReG",
-    "RenyiVIMCO",
-    "RenyiWarmup",
-    "Run",
-    "RunConfig",
     "ScaledMean",
     "SigmoidBeliefNetwork",
-    "StraightThrough",
-    "SubsetAverage",
     "UsageError",
     "arithmetic_mean_of_others",
     "attention_model",
@@ -129,16 +68,14 @@ __all__ = [
     "gradient_statistics",
     "jackknife_bound",
     "left_out",
-    "load",
     "log_spaced_partition",
     "multi_sample_bound",
-    "named_estimator",
     "normalized_weights",
     "ovis_signal",
     "paired_comparison",
     "renyi_bound",
-    "resume",
     "structured_sbn",
-    "train",
     "vimco_signal",
 ]
+__all__ += estimators.__all__
+__all__ += runs.__all__

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.estimators.annealed import Annealed
-from vimco.estimators.baselines import BaselineNetwork, RunningMoments
+from vimco.estimators.baselines import BaselineNetwork
+from vimco.estimators.baselines import RunningMoments as RunningMoments  # not among vimco's own names
 from vimco.estimators.bbvi import BBVI
 from vimco.estimators.dreg import STL, DReG, RWSDReG
 from vimco.estimators.estimator import ESTIMATORS, Estimator
@@ -24,7 +25,8 @@ from vimco.estimators.renyi import RenyiVIMCO, RenyiWarmup
 from vimco.estimators.rloo import RLOO
 from vimco.estimators.rws import RWS
 from vimco.estimators.straight_through import StraightThrough
-from vimco.estimators.subsets import SubsetAverage, subsets
+from vimco.estimators.subsets import SubsetAverage
+from vimco.estimators.subsets import subsets as subsets
 from vimco.estimators.tang import ImportanceSampledEM
 from vimco.estimators.tvo import TVO, MomentTVO
 from vimco.estimators.vimco import VIMCO
@@ -32,7 +34,6 @@ from vimco.registry import import_modules
 
 __all__ = [
     "BBVI",
-    "ESTIMATORS",
     "NVIL",
     "OVIS",
     "RAM",
@@ -58,11 +59,9 @@ __all__ = [
     "RWSDReG",
     "RenyiVIMCO",
     "RenyiWarmup",
-    "RunningMoments",
     "StraightThrough",
     "SubsetAverage",
     "named_estimator",
-    "subsets",
 ]
 
 import_modules(__name__)
