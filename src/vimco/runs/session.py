@@ -56,17 +56,17 @@ def train(
 
     Mistakes in the configuration are refused before anything is written. `devices` is the number that share each batch.
     """
-    team, observers = Team(), [observer or Observer()]
+    team, observer = Team(), observer or Observer()
     path = directory.new_directory(config) if output is None else Path(output)
     with precision(config), contextlib.ExitStack() as stack:
         with team.as_one():
             mesh = mesh_of(devices)
             directory.refuse_occupied(path)
-            dataset = load_dataset(config.data, binarize=config.binarize, progress=observers[0].downloaded)
+            dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
             experiment = Experiment(config, dataset, mesh)
             _shapes_of_state(experiment)
             _trace_one_update(experiment)
-            observers += _own_observers(config, team)
+            writers = _writers(config, team)
             model = _starting_model(experiment)
         run = directory.new_run(path, config, dataset, devices)
         _require_same(team, run, devices)
@@ -78,7 +78,7 @@ def train(
                 directory.refuse_occupied(path)  # another process may have written in the meantime
                 directory.write_config(run)
         state = experiment.initial_state(model)
-        return _Session(run, team, lock, experiment, state, Progress(), observers).run_to_end()
+        return _Session(run, team, lock, experiment, state, Progress(), observer, writers).run_to_end()
 
 
 def resume(
@@ -89,7 +89,7 @@ def resume(
     Budgets count from the run's beginning. On the same number of `devices` the run ends with the same parameters, bit
     for bit, as without interruption.
     """
-    team, observers = Team(), [observer or Observer()]
+    team, observer = Team(), observer or Observer()
     with team.as_one():
         mesh = mesh_of(devices)
         run = directory.load(path)
@@ -104,9 +104,9 @@ def resume(
         with team.as_one():
             lock = stack.enter_context(locks.lock_for_training(run.path)) if team.is_first else None
             if different := "; ".join(directory.differences(run, devices)):
-                observers[0].warned(f"The last bits of the result may differ from an uninterrupted run: {different}.")
-            experiment = Experiment(run.config, run.dataset(observers[0].downloaded), mesh)
-            observers += _own_observers(run.config, team)
+                observer.warned(f"The last bits of the result may differ from an uninterrupted run: {different}.")
+            experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
+            writers = _writers(run.config, team)
             shapes, checkpoint, progress = _shapes_of_state(experiment), None, Progress()
             if checkpoints.has_checkpoint(run.path):
                 checkpoint = checkpoints.latest_checkpoint(run.path)
@@ -115,7 +115,7 @@ def resume(
             else:  # stopped before its first checkpoint
                 state = experiment.initial_state(_starting_model(experiment))
         team.require_same(checkpoint=str((int(state.update), progress)))
-        session = _Session(run, team, lock, experiment, state, progress, observers)
+        session = _Session(run, team, lock, experiment, state, progress, observer, writers)
         with team.as_one():
             if given and checkpoint is not None:
                 session.refuse_used_budget()
@@ -174,7 +174,7 @@ def train_or_resume(
     return resume(path, observer, devices=devices, **({} if is_same else budget))
 
 
-def _own_observers(config: RunConfig, team: Team) -> list[Observer]:
+def _writers(config: RunConfig, team: Team) -> list[Observer]:
     """Return the observers that write to the run directory."""
     if not team.is_first:
         return []
@@ -191,10 +191,12 @@ class _Session:
     experiment: Experiment
     state: Any
     progress: Progress
-    observers: Sequence[Observer]  # warnings go to the first
+    observer: Observer  # the caller's, to which warnings go
+    writers: Sequence[Observer]  # to the run directory
 
     def __post_init__(self) -> None:
         experiment, mesh = self.experiment, self.experiment.mesh
+        self.observers = (self.observer, *self.writers)
         self.update = int(self.state.update)
         self.state = replicated(self.team.from_first(self.state), mesh)
         self.trainer = replicated(experiment.trainer, mesh)
@@ -222,7 +224,7 @@ class _Session:
     def repair(self, checkpoint: Checkpoint | None) -> None:
         """Restore the files of the directory to the state of the checkpoint, or of a new run."""
         if checkpoint is not None and checkpoint.fallback is not None:
-            self.observers[0].warned(checkpoint.fallback)
+            self.observer.warned(checkpoint.fallback)
             # It replaces the damaged one, which would otherwise be kept as the previous one.
             rename_file(self.run.path / checkpoints.PREVIOUS, self.run.path / checkpoints.CHECKPOINT)
         remove_unfinished_files(self.run.path)
@@ -234,14 +236,14 @@ class _Session:
         elif logged and all(line["update"] != logged for line in there):
             what = f"the line of update {logged:,} was written, and is damaged or gone"
         if what:
-            self.observers[0].warned(f"{path}: {what}. Parameters and checkpoints do not suffer.")
+            self.observer.warned(f"{path}: {what}. Parameters and checkpoints do not suffer.")
         store.truncate_metrics(path, logged)
 
     def run_to_end(self) -> Run:
         """Train to the end of the budget, then write the results. A signal raises `Interrupted`."""
         config = self.run.config
         if config.schedule == "cosine" and self.total is not None and self.total > config.horizon:
-            self.observers[0].warned(
+            self.observer.warned(
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
         try:
@@ -444,12 +446,11 @@ class _Session:
             model = filled(model, read_arrays(path)[0], path)
         self.lock.check()
         # The summary is the last file: whoever finds it finds the pictures, too. A study counts the run as done.
-        first, *own = self.observers
-        for observer in own:
+        for observer in self.writers:
             observer.finished(self.run, self.experiment, model)
         self.lock.check()
         self.run.record_outcome(summary)
-        first.finished(self.run, self.experiment, model)
+        self.observer.finished(self.run, self.experiment, model)
 
 
 def _shapes_of_state(experiment: Experiment) -> Any:
