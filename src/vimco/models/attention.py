@@ -26,7 +26,7 @@ from vimco.samples import Batch, Examples, ImportanceSamples
 
 COARSE = 4  # pixels of the image for each that the proposal sees, in each direction
 
-Choice = Callable[[int, Float[Array, "K B G"]], Int[Array, "K B"]]  # place number t, from its log-probabilities
+PlaceChoice = Callable[[int, Float[Array, "K B G"]], Int[Array, "K B"]]  # place number t, from its log-probabilities
 
 
 class Retina(eqx.Module):
@@ -139,7 +139,7 @@ class AttentionModel(eqx.Module):
     def samples_with_likelihood(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return `importance_samples` with log P(y | a, image) by itself."""
 
-        def record(choose: Choice) -> ImportanceSamples:
+        def record(choose: PlaceChoice) -> ImportanceSamples:
             paths = self.paths(batch, choose)
             return dataclasses.replace(self._record(paths, batch), log_likelihood=_of_label(paths, batch))
 
@@ -149,7 +149,7 @@ class AttentionModel(eqx.Module):
         """Return `importance_samples` with rewards (see `rewarded`)."""
         return self._drawn(lambda choose: self.rewarded(batch, choose), key, batch, num_samples)
 
-    def rewarded(self, batch: Batch, choose: Choice) -> ImportanceSamples:
+    def rewarded(self, batch: Batch, choose: PlaceChoice) -> ImportanceSamples:
         """Return importance samples with a reward of 1 for each path whose most probable label is the right one.
 
         The policy sees the state without its gradient, as published: REINFORCE trains the policy alone, and the
@@ -180,7 +180,9 @@ class AttentionModel(eqx.Module):
         """Return the importance samples of given places."""
         return self._record(self.paths(batch, lambda t, _: places[..., t]), batch)
 
-    def paths(self, batch: Batch, choose: Choice, *, from_prior: bool = False, is_core_fixed: bool = False) -> Paths:
+    def paths(
+        self, batch: Batch, choose: PlaceChoice, *, from_prior: bool = False, is_core_fixed: bool = False
+    ) -> Paths:
         """Return paths whose places are chosen one after the other, from the proposal's log-probabilities.
 
         `from_prior` asks the policy in place of a learned proposal. With `is_core_fixed` no gradient of the policy
@@ -216,11 +218,11 @@ class AttentionModel(eqx.Module):
             shared_parameters=self.proposal is None,  # the core serves policy and likelihood
         )
 
-    def _drawn(self, function: Callable[[Choice], T], key: PRNGKeyArray, batch: Batch, num_samples: int) -> T:
+    def _drawn(self, function: Callable[[PlaceChoice], T], key: PRNGKeyArray, batch: Batch, num_samples: int) -> T:
         """Return what a function makes of K drawn paths, in slices."""
         return in_slices(lambda numbers: function(self._chooser(key, numbers, batch)), num_samples, self.slice_size)
 
-    def _chooser(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> Choice:
+    def _chooser(self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch) -> PlaceChoice:
         """Return draws that depend on the key, the number of a sample, and its example's place in the batch alone."""
         uniforms = _uniforms(key, numbers, self.num_glimpses, batch)
         return lambda t, log_probabilities: _first_above(uniforms[:, t], log_probabilities)
@@ -247,21 +249,52 @@ def _of_label(paths: Paths, batch: Batch) -> Float[Array, "K B"]:
     return jnp.sum(paths.log_labels * batch.observation, axis=-1)
 
 
+def places_seen(
+    model: AttentionModel, key: PRNGKeyArray, examples: Examples, columns: int = 12, rows: int = 6
+) -> dict[str, np.ndarray]:
+    """Return images, then a row for each glimpse of one path from the policy: patches lighter, the finest lightest.
+
+    There are as many rows as glimpses, whatever `rows` says.
+    """
+    del rows
+    keys = jax.random.split(key)
+    batch = random_choice(keys[0], examples, columns)
+    paths = _one_path(model, keys[1], batch)
+    images = np.asarray(batch.context)
+    windows = [[m.sum(axis=1) > 0 for m in model.retina.windows(scale)] for scale in range(model.retina.scales)]
+    pictures = {"images": images}
+    is_right = np.argmax(paths.log_labels[0], axis=-1) == np.argmax(batch.observation, axis=-1)
+    for t in range(model.num_glimpses):
+        row, column = np.divmod(np.asarray(paths.places[0, :, t]), model.retina.grid)
+        inside = [(down[row, :, None] & across[column, None, :]).reshape(images.shape) for down, across in windows]
+        light = 0.5 / len(inside) * sum(part.astype(images.dtype) for part in inside)
+        result = f"\n({is_right.sum()} of {columns}\nlabels right)" if t == model.num_glimpses - 1 else ""
+        pictures[f"glimpse {t + 1}{result}"] = np.where(images > 0, 0.5 + light, 0.8 * light)
+    return pictures
+
+
+@eqx.filter_jit
+def _one_path(model: AttentionModel, key: PRNGKeyArray, batch: Batch) -> Paths:
+    return model.drawn_paths(key, batch, jnp.arange(1))
+
+
+@MODELS.register("attention", "hard-attention model", divide=image_and_label, pictures=places_seen, of_scenes=True)
 def attention_model(
     key: PRNGKeyArray,
     image_shape: tuple[int, int],
-    *,
     proposal: Literal["learned", "prior"] = "learned",
-    glimpses: int = 6,
-    units: int = 128,
-    grid: int = 7,
-    patch: int = 12,
-    scales: int = 3,
-    num_labels: int = NUM_LABELS,
     slice_size: int | None = None,
+    num_labels: int = NUM_LABELS,
+    *,
+    glimpses: Annotated[int, "Places that it looks at, one after the other.", 1000] = 6,
+    units: Annotated[int, "Units of the recurrent core, and of each network's hidden layer."] = 128,
+    grid: Annotated[int, "Places in each direction.", 1000] = 7,
+    patch: Annotated[int, "Pixels of a glimpse in each direction."] = 12,
+    scales: Annotated[int, "Resolutions of a glimpse, each half the one before.", 20] = 3,
 ) -> AttentionModel:
-    """Return P(y, a | image) for images of this shape: so many glimpses at places of a square grid, a core of `units`.
+    """Name the digit in a larger image from a few glimpses at places of its own choice (Mnih et al., 2014).
 
+    Return P(y, a | image) for images of this shape: so many glimpses at places of a square grid, a core of `units`.
     A glimpse has `scales` patches of `patch` x `patch` pixels (see `Retina`).
     """
     for name, value, least in (
@@ -301,61 +334,5 @@ def attention_model(
         classifier=Dense(keys[5], units, num_labels, dtype),
         proposal=learned if proposal == "learned" else None,
         num_glimpses=glimpses,
-        slice_size=slice_size,
-    )
-
-
-def places_seen(
-    model: AttentionModel, key: PRNGKeyArray, examples: Examples, columns: int = 12, rows: int = 6
-) -> dict[str, np.ndarray]:
-    """Return images, then a row for each glimpse of one path from the policy: patches lighter, the finest lightest.
-
-    There are as many rows as glimpses, whatever `rows` says.
-    """
-    del rows
-    keys = jax.random.split(key)
-    batch = random_choice(keys[0], examples, columns)
-    paths = _one_path(model, keys[1], batch)
-    images = np.asarray(batch.context)
-    windows = [[m.sum(axis=1) > 0 for m in model.retina.windows(scale)] for scale in range(model.retina.scales)]
-    pictures = {"images": images}
-    is_right = np.argmax(paths.log_labels[0], axis=-1) == np.argmax(batch.observation, axis=-1)
-    for t in range(model.num_glimpses):
-        row, column = np.divmod(np.asarray(paths.places[0, :, t]), model.retina.grid)
-        inside = [(down[row, :, None] & across[column, None, :]).reshape(images.shape) for down, across in windows]
-        light = 0.5 / len(inside) * sum(part.astype(images.dtype) for part in inside)
-        result = f"\n({is_right.sum()} of {columns}\nlabels right)" if t == model.num_glimpses - 1 else ""
-        pictures[f"glimpse {t + 1}{result}"] = np.where(images > 0, 0.5 + light, 0.8 * light)
-    return pictures
-
-
-@eqx.filter_jit
-def _one_path(model: AttentionModel, key: PRNGKeyArray, batch: Batch) -> Paths:
-    return model.drawn_paths(key, batch, jnp.arange(1))
-
-
-@MODELS.register("attention", "hard-attention model", divide=image_and_label, pictures=places_seen, of_scenes=True)
-def _attention(
-    key: PRNGKeyArray,
-    image_shape: tuple[int, int],
-    proposal: Literal["learned", "prior"],
-    slice_size: int | None,
-    *,
-    glimpses: Annotated[int, "Places that it looks at, one after the other.", 1000] = 6,
-    units: Annotated[int, "Units of the recurrent core, and of each network's hidden layer."] = 128,
-    grid: Annotated[int, "Places in each direction.", 1000] = 7,
-    patch: Annotated[int, "Pixels of a glimpse in each direction."] = 12,
-    scales: Annotated[int, "Resolutions of a glimpse, each half the one before.", 20] = 3,
-) -> AttentionModel:
-    """Name the digit in a larger image from a few glimpses at places of its own choice (Mnih et al., 2014)."""
-    return attention_model(
-        key,
-        image_shape,
-        proposal=proposal,
-        glimpses=glimpses,
-        units=units,
-        grid=grid,
-        patch=patch,
-        scales=scales,
         slice_size=slice_size,
     )

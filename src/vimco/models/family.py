@@ -21,6 +21,7 @@ class ModelFamily(Entry):
     key                                   of the initial parameters
     observation_mean, context_mean        of the training set, divided
     image_shape                           (height, width)
+    num_labels                            of scenes
     layers, proposal, symmetric,          the options of `vimco train` of these names; those that
     slice_size                            a family does not take are refused
     ====================================  =======================================================

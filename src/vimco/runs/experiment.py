@@ -132,6 +132,7 @@ def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int,
         "observation_mean": jnp.asarray(observation_mean, dtype),
         "context_mean": jnp.asarray(context_mean, dtype),
         "image_shape": image_shape,
+        "num_labels": NUM_LABELS,
         **{name: getattr(config, name) for name in ARCHITECTURE},
     }
     taken = {name: facts[name] for name in family.parameters}
