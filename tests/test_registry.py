@@ -16,7 +16,7 @@ from vimco.estimators.rws import RWS
 from vimco.registry import Entry, Registry, parsed, text
 from vimco.runs.config import RunConfig
 from vimco.samples import Batch, Dreams, ImportanceSamples, Keys, samples_for
-from vimco.studies.study import Cell, command, digest, label
+from vimco.studies.study import Cell, digest, label, train_command
 
 KEY, MEAN = jax.random.key(0), jnp.full(3, 0.4)
 
@@ -130,7 +130,7 @@ def test_options_are_part_of_a_run():
     assert RunConfig.from_json(json.loads(json.dumps(run.to_json()))) == run
     assert label(run) == "generative-200-200-200-nvil-centred-weights=true-decay=0.9-K5-lr0.001-seed0"
     expected = "vimco train --estimator nvil --estimator-options centred-weights=true decay=0.9 --output o"
-    assert command(run, "o") == expected
+    assert train_command(run, "o") == expected
 
 
 def test_options_that_are_the_defaults_change_nothing():

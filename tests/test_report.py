@@ -29,7 +29,7 @@ from vimco.studies.document import Picture, Table, Text, Versions, short_count
 from vimco.studies.paper import iwae, table_1
 from vimco.studies.paper.protocol import generative
 from vimco.studies.results import chosen, collected, number
-from vimco.studies.study import command, label
+from vimco.studies.study import label, train_command
 
 UPDATES = 2000
 
@@ -313,7 +313,7 @@ def test_an_estimator_without_a_title_keeps_its_name():
     ],
 )
 def test_a_command_gives_its_configuration_back(config):
-    words = shlex.split(command(config, "somewhere else"))
+    words = shlex.split(train_command(config, "somewhere else"))
     assert words[:2] == ["vimco", "train"]
     parsed = tyro.cli(Train, args=words[2:])
     assert (parsed.config.checked, str(parsed.output)) == (config, "somewhere else")

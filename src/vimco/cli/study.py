@@ -19,7 +19,7 @@ from vimco.cli.terminal import bars, download_progress, err, labelled, out, prin
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
 from vimco.report.terminal import print_section
-from vimco.runs.config import DEFAULT_UPDATES
+from vimco.runs.config import DEFAULT_UPDATES, words_of
 from vimco.studies import STUDIES, Study, named_study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
@@ -28,7 +28,6 @@ from vimco.studies.runner.engine import Ending, Engine, Task
 from vimco.studies.runner.execution import Outcome
 from vimco.studies.runner.script import slurm_script
 from vimco.studies.runner.tasks import Training
-from vimco.studies.study import words_of
 
 
 @dataclass(frozen=True)

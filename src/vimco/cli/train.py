@@ -16,7 +16,7 @@ from vimco.cli.options import OneRun, Plugin
 from vimco.cli.terminal import TrainingDisplay, out
 from vimco.errors import UsageError
 from vimco.runs import Run, directory, session
-from vimco.runs.config import BUDGET, RunConfig
+from vimco.runs.config import BUDGET, RunConfig, option
 from vimco.runs.recipes import RECIPES
 from vimco.runs.team import Team
 
@@ -124,14 +124,14 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
         raise UsageError("A resumed run keeps its options: leave --recipe out.")
     own = directory.load(path).config
     words = {argument.split("=")[0].replace("_", "-") for argument in arguments}
-    options = {field.name: "--" + field.name.replace("_", "-") for field in dataclasses.fields(own)}
-    given = [name for name, option in options.items() if words & {option, option.replace("--", "--no-", 1)}]
+    names = [field.name for field in dataclasses.fields(own)]
+    given = [name for name in names if words & {option(name), option(f"no_{name}")}]
     fixed = {name: getattr(command.config, name) for name in given if name not in BUDGET}
     asked = dataclasses.replace(own, **fixed)
     for name in fixed:
         if getattr(asked, name) != getattr(own, name):
             raise UsageError(
-                f"{options[name]} cannot change when a run is resumed (it is {getattr(own, name)} in {path}): leave it "
+                f"{option(name)} cannot change when a run is resumed (it is {getattr(own, name)} in {path}): leave it "
                 "out, or start a new run, perhaps with --init-from."
             )
 

@@ -14,6 +14,7 @@ from vimco.errors import UsageError
 from vimco.files import read_file, write_file
 from vimco.report.markdown import markdown
 from vimco.report.page import html
+from vimco.runs.config import words_of
 from vimco.runs.directory import Run
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import PAPER, variations
@@ -21,7 +22,7 @@ from vimco.studies.curves import distinct_curves, plot, validation_points
 from vimco.studies.document import Commands, Document, Entry, Section, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import SOURCE
 from vimco.studies.results import collected
-from vimco.studies.study import command, words_of
+from vimco.studies.study import train_command
 
 LARGEST_REMARKS = 2**22  # bytes
 
@@ -174,7 +175,7 @@ def _commands(run: Run) -> Commands:
         horizon = config.horizon if config.schedule != "constant" else config.schedule_updates
         config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.name}"
-    lines = [command(config, folder)]
+    lines = [train_command(config, folder)]
     for e in run.evaluations:
         options = ("num_samples", "split", "weights", *(["seed"] if e["seed"] else []))
         lines.append(shlex.join(["vimco", "evaluate", folder, *words_of({name: e[name] for name in options})]))

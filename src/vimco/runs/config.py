@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -101,11 +102,11 @@ class RunConfig:
         for name in (*positive, "adam_epsilon", "log_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
-                raise UsageError(f"{_option(name)} must be a positive, finite number; got {value}.")
+                raise UsageError(f"{option(name)} must be a positive, finite number; got {value}.")
         for name in ("slice_size", "batch_size", "updates", "warmup_updates", "schedule_updates", "layers"):
             value = getattr(self, name)
             if value is not None and (max(value, default=0) if isinstance(value, tuple) else value) > MAX_INTEGER:
-                raise UsageError(f"{_option(name)} must be at most {MAX_INTEGER:,}: numbers are counted in 32 bits.")
+                raise UsageError(f"{option(name)} must be at most {MAX_INTEGER:,}: numbers are counted in 32 bits.")
         if self.num_samples > MAX_SAMPLES or len(self.layers) > MAX_LAYERS:
             raise UsageError(
                 f"A run has at most {MAX_SAMPLES:,} samples and {MAX_LAYERS} layers; got {self.num_samples} and "
@@ -114,7 +115,7 @@ class RunConfig:
         for name in ("warmup_updates", "checkpoint_seconds"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
-                raise UsageError(f"{_option(name)} must be zero or a positive, finite number; got {value}.")
+                raise UsageError(f"{option(name)} must be zero or a positive, finite number; got {value}.")
         if not 0 <= self.seed <= MAX_SEED:
             raise UsageError(f"--seed must be from 0 to {MAX_SEED}; got {self.seed}.")
         if not self.layers or min(self.layers) < 1:
@@ -125,7 +126,7 @@ class RunConfig:
             value = getattr(self, name)
             if name not in MODELS[self.task].parameters and value != type(self).__dict__[name]:
                 others = " or ".join(task for task, family in MODELS.items() if name in family.parameters)
-                given = _option(name) if value is True else f"{_option(name)} {text(value)}"
+                given = option(name) if value is True else f"{option(name)} {text(value)}"
                 raise UsageError(
                     f"{given} goes with --task {others}, not with --task {self.task}: leave it out, or change the task."
                 )
@@ -185,8 +186,20 @@ class RunConfig:
         return cls(**values)
 
 
-def _option(name: str) -> str:
+def option(name: str) -> str:
+    """Return the name of a field as an option of the command line."""
     return "--" + name.replace("_", "-")
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Return options with their values as words of a command line."""
+    words = []
+    for name, value in options.items():
+        if isinstance(value, bool):
+            words.append(option(name) if value else option(f"no_{name}"))
+        else:
+            words += [option(name), *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return words
 
 
 @functools.cache

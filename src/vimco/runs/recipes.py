@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vimco.errors import UsageError
+from vimco.runs.config import words_of
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Recipe:
     @property
     def words(self) -> list[str]:
         """The options as words of the command line."""
-        return [word for name, value in self.options.items() for word in ("--" + name.replace("_", "-"), str(value))]
+        return words_of(self.options)
 
 
 RECIPES: dict[str, Recipe] = {

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,7 +18,7 @@ from vimco.data.catalogue import names
 from vimco.errors import UsageError
 from vimco.files import in_home
 from vimco.models import MODELS
-from vimco.runs.config import RunConfig
+from vimco.runs.config import RunConfig, words_of
 from vimco.runs.directory import Run
 from vimco.studies.cells import PAPER, Cell, variations
 from vimco.studies.claims import Claim
@@ -166,25 +166,13 @@ def run_name(config: RunConfig) -> str:
     return f"{label(config)}-{digest(config)}"
 
 
-def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Return options with their values as words of a command line."""
-    words = []
-    for name, value in options.items():
-        option = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(option if value else option.replace("--", "--no-", 1))
-        else:
-            words += [option, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
-    return words
-
-
 def arguments_of(config: RunConfig) -> list[str]:
     """Return the options of `vimco train` for a configuration."""
     given = {field.name: (getattr(config, field.name), field.default) for field in dataclasses.fields(config)}
     return words_of({name: value for name, (value, default) in given.items() if value != default})
 
 
-def command(config: RunConfig, output: str) -> str:
+def train_command(config: RunConfig, output: str) -> str:
     """Return the command line that trains this run from its beginning."""
     return shlex.join(["vimco", "train", *arguments_of(config), "--output", output])
 

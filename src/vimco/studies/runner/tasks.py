@@ -8,10 +8,10 @@ from pathlib import Path
 from vimco.errors import UsageError
 from vimco.runs import directory
 from vimco.runs.checkpoints import latest_update
-from vimco.runs.config import RunConfig
+from vimco.runs.config import RunConfig, words_of
 from vimco.runs.directory import EVALUATION_SEED, Run, Weights
 from vimco.studies.results import chosen, collected
-from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name, words_of
+from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name
 
 SAMPLES_OF_A_PART = 1000  # samples that a command draws for each example, if there are several workers
 WAIT_SECONDS = 60  # for a process that still trains in the directory, such as one whose worker was retired
