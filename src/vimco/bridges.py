@@ -14,7 +14,7 @@ and log f is not such a sum. A scale that the user puts around sites of the mode
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
@@ -61,6 +61,12 @@ def own_scale(scale: AnyArray | float | None, plates: Iterable[Plate]) -> AnyArr
     if scale is None or (isinstance(scale, int | float) and math.isclose(scale, subsampling)):
         return 1.0
     return scale / subsampling
+
+
+def is_masked(distribution: Any, masked: type) -> bool:
+    """Return whether a distribution is masked, or contains a masked one; `masked` is the library's class of these."""
+    inner = getattr(distribution, "base_dist", None)
+    return isinstance(distribution, masked) or (inner is not None and is_masked(inner, masked))
 
 
 def check_estimator(estimator: Estimator, instead: str, given: Collection[str] = ("latents_attached",)) -> None:

@@ -23,7 +23,16 @@ except ModuleNotFoundError as error:
         f'vimco.numpyro needs NumPyro, and {error.name} is not installed: pip install "vimco[numpyro]"', name=error.name
     ) from None
 
-from vimco.bridges import Plate, Site, bound_scale, check_estimator, check_num_samples, importance_samples, own_scale
+from vimco.bridges import (
+    Plate,
+    Site,
+    bound_scale,
+    check_estimator,
+    check_num_samples,
+    importance_samples,
+    is_masked,
+    own_scale,
+)
 from vimco.errors import UsageError
 from vimco.estimators import Estimator
 from vimco.samples import ImportanceSamples
@@ -151,7 +160,7 @@ def _site(site: dict[str, Any], program_trace: Trace) -> Site:
         scale=own_scale(site["scale"], plates.values()),
         plates=plates,
         is_observed=site["is_observed"],
-        is_masked=_is_masked(fn),
+        is_masked=is_masked(fn, MaskedDistribution),
         is_auxiliary=bool(site["infer"].get("is_auxiliary")),
         is_enumerated=site["infer"].get("enumerate") is not None,
     )
@@ -166,7 +175,3 @@ def _plate(frame: Any, site: dict[str, Any], program_trace: Trace) -> Plate:
             "do not subsample or scale inside `scan`."
         )
     return Plate(frame.dim, full_size=frame.size, size=frame.size)
-
-
-def _is_masked(fn: Any) -> bool:
-    return isinstance(fn, MaskedDistribution) or (hasattr(fn, "base_dist") and _is_masked(fn.base_dist))

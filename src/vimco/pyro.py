@@ -23,7 +23,16 @@ except ModuleNotFoundError as error:
         f'vimco.pyro needs Pyro, and {error.name} is not installed: pip install "vimco[pyro]"', name=error.name
     ) from None
 
-from vimco.bridges import Plate, Site, bound_scale, check_estimator, check_num_samples, importance_samples, own_scale
+from vimco.bridges import (
+    Plate,
+    Site,
+    bound_scale,
+    check_estimator,
+    check_num_samples,
+    importance_samples,
+    is_masked,
+    own_scale,
+)
 from vimco.errors import UsageError
 from vimco.estimators import Estimator
 from vimco.samples import Estimate, ImportanceSamples
@@ -159,11 +168,7 @@ def _site(node: dict[str, Any]) -> Site:
         scale=own_scale(node["scale"], plates.values()),
         plates=plates,
         is_observed=node["is_observed"],
-        is_masked=(mask is not None and mask is not True) or _is_masked(fn),
+        is_masked=(mask is not None and mask is not True) or is_masked(fn, MaskedDistribution),
         is_auxiliary=bool(node["infer"].get("is_auxiliary")),
         is_enumerated=node["infer"].get("enumerate") is not None,
     )
-
-
-def _is_masked(fn: Any) -> bool:
-    return isinstance(fn, MaskedDistribution) or (hasattr(fn, "base_dist") and _is_masked(fn.base_dist))

@@ -61,12 +61,10 @@ class Evaluate:
         """Evaluate the runs, print the results, and keep each in its run's summary."""
         if not self.run:
             raise UsageError("Name one or more run directories to evaluate.")
-        if self.num_samples < 1:
-            raise UsageError(f"--num-samples must be positive; got {self.num_samples}.")
+        if not 1 <= self.num_samples <= MAX_INTEGER:
+            raise UsageError(f"--num-samples must be positive, and at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.jackknife and self.num_samples < 2:
             raise UsageError("--jackknife leaves out one sample at a time: it needs --num-samples 2 or more.")
-        if self.num_samples > MAX_INTEGER:
-            raise UsageError(f"--num-samples must be at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if self.part is not None and not 1 <= self.part[0] <= self.part[1]:
             raise UsageError(f"--part 2 5 is the second of five; got {self.part[0]} {self.part[1]}.")
         others = (self.split != "test", self.seed != directory.EVALUATION_SEED, self.jackknife, self.json)
