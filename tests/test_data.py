@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 import vimco.data.catalogue
 from vimco.data import Dataset, available, fetch, halves, load_dataset
+from vimco.data.binarized_mnist import BINARIZED_MNIST, images_of_amat
+from vimco.data.caltech_silhouettes import images_of_silhouettes
 from vimco.data.embedded import MNIST, MNIST_FILE
 from vimco.data.packed import Identity, read_packed, write_packed
-from vimco.data.published import BINARIZED_MNIST, PublishedFile, PublishedSet, images_of_amat, images_of_silhouettes
+from vimco.data.published import PublishedFile, PublishedSet
 from vimco.data.randomness import bernoulli, shuffled_indices, uniforms
 from vimco.data.retrieval import cached_file, fetch_published, load_published
 from vimco.errors import UsageError
@@ -203,7 +205,7 @@ class Tiny:
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     tiny = Tiny(tmp_path / "published")
-    monkeypatch.setitem(vimco.data.catalogue.PUBLISHED, "tiny", tiny.published)
+    monkeypatch.setitem(vimco.data.catalogue.DATASETS, "tiny", tiny.published)
     return tiny
 
 

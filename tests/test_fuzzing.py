@@ -23,8 +23,9 @@ from test_strangers import CONFIG, within
 
 from vimco import cli
 from vimco.data import load_dataset
+from vimco.data.binarized_mnist import images_of_amat
+from vimco.data.caltech_silhouettes import images_of_silhouettes
 from vimco.data.packed import Identity, read_packed, write_packed
-from vimco.data.published import images_of_amat, images_of_silhouettes
 from vimco.errors import UsageError, printable
 from vimco.report import write_report
 from vimco.runs import checkpoints, directory, store

@@ -343,9 +343,9 @@ def test_mistakes(program, own_folder, words, message):
 
 def test_offline(program, own_folder, monkeypatch):
     """Without network and folder, the message explains how to give one."""
-    published = catalogue.PUBLISHED["binarized-mnist"]
+    published = catalogue.DATASETS["binarized-mnist"]
     nobody = dataclasses.replace(published, mirrors=("http://127.0.0.1:9/",))  # the discard port: nothing listens
-    monkeypatch.setitem(catalogue.PUBLISHED, "binarized-mnist", nobody)
+    monkeypatch.setitem(catalogue.DATASETS, "binarized-mnist", nobody)
     status, _, err = program("train", "--data", "binarized-mnist")
     assert status == 2
     assert "vimco data fetch binarized-mnist --from FOLDER" in err

@@ -13,7 +13,7 @@ from vimco import VIMCO
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS, named_estimator
 from vimco.estimators.rws import RWS
-from vimco.registry import Entry, Registry, parsed, text
+from vimco.registry import Named, Registry, parsed, text
 from vimco.runs.config import RunConfig
 from vimco.samples import Batch, Dreams, ImportanceSamples, Keys, samples_for
 from vimco.studies.study import Cell, digest, label, train_command
@@ -22,7 +22,7 @@ KEY, MEAN = jax.random.key(0), jnp.full(3, 0.4)
 
 
 def registry_of_one():
-    registry = Registry("animal", Entry)
+    registry = Registry("animal", Named)
 
     @registry.register("cat", "A cat")
     def cat(
@@ -87,7 +87,7 @@ def options_of_another_type(*, legs: list[int] = ()): ...
 @pytest.mark.parametrize("build", [options_without_type, options_without_default, options_of_another_type])
 def test_options_that_cannot_be_written_are_refused(build):
     with pytest.raises(UsageError, match=r"animal cat must give its option 'legs' a default and a type: int, float"):
-        _ = Entry("animal", "cat", "A cat", build).options
+        _ = Named("animal", "cat", "A cat", build).options
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():

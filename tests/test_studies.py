@@ -20,7 +20,7 @@ from vimco import cli
 from vimco.errors import UsageError
 from vimco.runs import checkpoints, directory
 from vimco.runs.config import RunConfig
-from vimco.studies import STUDIES, Cell, named_study
+from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import variations
 from vimco.studies.results import chosen, collected
 from vimco.studies.runner import durations, local
@@ -106,7 +106,7 @@ def test_a_pattern_matches_whole_parts():
 
 def test_an_unknown_study_is_told_with_the_known_ones():
     with pytest.raises(UsageError, match="table-1, structured-nll, attention, beyond, figure-1"):
-        named_study("table-2")
+        STUDIES["table-2"]
 
 
 # Names.

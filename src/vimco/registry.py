@@ -32,7 +32,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class Named:
     """A registered thing: its kind and name, a readable title, and its builder."""
 
     kind: str
@@ -97,33 +97,43 @@ class Entry:
         return values
 
 
-E = TypeVar("E", bound=Entry)
+T = TypeVar("T")
+E = TypeVar("E", bound=Named)
 Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
-class Registry(dict[str, E], Generic[E]):
-    """The entries of one kind by name."""
+class Names(dict[str, T], Generic[T]):
+    """Things of one kind by name. `others` says where those come from that are not here."""
+
+    def __init__(self, kind: str, others: str = "One of your own comes with --plugin FILE."):
+        super().__init__()
+        self.kind, self.others = kind, others
+
+    def add(self, name: str, thing: T) -> None:
+        """Add a thing; refuse a second one of the same name."""
+        if name in self:
+            raise UsageError(f"There are two of {self.kind} {name!r}: give one of them another name.")
+        self[name] = thing
+
+    def __missing__(self, name: str) -> T:
+        raise UsageError(f"There is no {self.kind} {name!r}; choose one of {', '.join(sorted(self))}. {self.others}")
+
+
+class Registry(Names[E]):
+    """Builders of one kind by name, each with a title and typed options."""
 
     def __init__(self, kind: str, entry: type[E]):
-        super().__init__()
-        self.kind, self.entry = kind, entry
+        super().__init__(kind)
+        self.entry = entry
 
     def register(self, name: str, title: str, **facts: Any) -> Callable[[Builder], Builder]:
         """Return a decorator that registers a builder; `facts` are the other fields of the entry."""
 
         def registered(build: Builder) -> Builder:
-            if name in self:
-                raise UsageError(f"There are two of {self.kind} {name!r}: give one of them another name.")
-            self[name] = self.entry(self.kind, name, title, build, **facts)
+            self.add(name, self.entry(self.kind, name, title, build, **facts))
             return build
 
         return registered
-
-    def __missing__(self, name: str) -> E:
-        raise UsageError(
-            f"There is no {self.kind} {name!r}; choose one of {', '.join(sorted(self))}. One of your own comes with "
-            "--plugin FILE."
-        )
 
     def title_of(self, name: str) -> str:
         """Return the readable title of a name, or the name itself if it is not registered."""

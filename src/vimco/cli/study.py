@@ -20,7 +20,7 @@ from vimco.errors import UsageError, printable
 from vimco.files import write_file
 from vimco.report.terminal import print_section
 from vimco.runs.config import DEFAULT_UPDATES, words_of
-from vimco.studies import STUDIES, Study, named_study
+from vimco.studies import STUDIES, Study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
 from vimco.studies.runner.cluster import connected
@@ -84,7 +84,7 @@ class RunStudy:
         for rate in self.rates:
             if not 0 < rate < math.inf:
                 raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
-        study = named_study(self.name)
+        study = STUDIES[self.name]
         configurations = study.adjusted(
             updates=self.updates,
             data=self.data,

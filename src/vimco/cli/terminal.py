@@ -8,7 +8,7 @@ from rich import progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from vimco.data import Progress as DownloadHook
+from vimco.data import DownloadHook
 from vimco.errors import printable
 from vimco.models import MODELS
 from vimco.report.terminal import Terminal, wide

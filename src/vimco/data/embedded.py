@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vimco.data.catalogue import BuiltIn, register_dataset
 from vimco.data.dataset import Dataset, Splits
 from vimco.data.packed import DAMAGE, Identity, read_array, read_packed
 from vimco.data.randomness import bernoulli
@@ -46,3 +47,6 @@ def embedded_labels() -> Splits:
         raise UsageError(
             f"{LABELS_FILE} is damaged ({error}). It came with the package: install vimco again."
         ) from error
+
+
+register_dataset(BuiltIn(MNIST, embedded_mnist, MNIST_FILE))

@@ -16,7 +16,7 @@ from vimco.data.published import PublishedFile, PublishedSet, read_published
 from vimco.errors import UsageError
 from vimco.files import in_home
 
-Progress = Callable[[str, int, int], None]
+DownloadHook = Callable[[str, int, int], None]
 """Called during a download with the file's name, the bytes that have come, and the bytes in all."""
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60  # seconds; a silent mirror must not delay the next one
@@ -43,14 +43,14 @@ def data_folder(published: PublishedSet) -> Path | None:
     return path if any((path / file.name).exists() for file in published.files) else None
 
 
-def load_published(published: PublishedSet, folder: Path | None, progress: Progress | None = None) -> Dataset:
+def load_published(published: PublishedSet, folder: Path | None, progress: DownloadHook | None = None) -> Dataset:
     """Return the set, from the folder if one is given, else from the cache, which is filled if necessary."""
     if folder is not None:
         return read_published(published, folder)
     return _read_cache(published) or _fetch(published, None, progress)
 
 
-def fetch_published(published: PublishedSet, folder: Path | None, progress: Progress | None = None) -> Path:
+def fetch_published(published: PublishedSet, folder: Path | None, progress: DownloadHook | None = None) -> Path:
     """Fill the cache with the set; a given folder is read in any case."""
     if folder is not None or _read_cache(published) is None:
         _fetch(published, folder, progress)
@@ -68,7 +68,7 @@ def _read_cache(published: PublishedSet) -> Dataset | None:
         return None
 
 
-def _fetch(published: PublishedSet, folder: Path | None, progress: Progress | None) -> Dataset:
+def _fetch(published: PublishedSet, folder: Path | None, progress: DownloadHook | None) -> Dataset:
     path = cached_file(published)
     source = folder or data_folder(published)
     try:
@@ -90,7 +90,7 @@ def _fetch(published: PublishedSet, folder: Path | None, progress: Progress | No
     return dataset
 
 
-def _download(published: PublishedSet, file: PublishedFile, folder: Path, progress: Progress | None) -> None:
+def _download(published: PublishedSet, file: PublishedFile, folder: Path, progress: DownloadHook | None) -> None:
     """Download one file from the first mirror that has it as published."""
     import pooch
     from requests.exceptions import RequestException  # pooch depends on requests
@@ -125,7 +125,7 @@ class _ProgressBar:
     Pooch counts whole chunks, and takes `total` from a header that may count compressed bytes, so both are adjusted.
     """
 
-    def __init__(self, file: PublishedFile, progress: Progress) -> None:
+    def __init__(self, file: PublishedFile, progress: DownloadHook) -> None:
         self.file = file
         self.progress = progress
         self.total = 0

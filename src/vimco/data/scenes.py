@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from vimco.data.catalogue import BuiltIn, register_dataset
 from vimco.data.dataset import Dataset, Scenes, Splits
 from vimco.data.embedded import MNIST, embedded_labels, embedded_mnist
 from vimco.data.packed import Identity
@@ -54,3 +55,8 @@ def _scenes(identity: Identity, source: Dataset, labels: Splits, pieces: int = 0
     scenes = Scenes(source.image_shape, labels, pieces, piece_size)
     splits = (source.train, source.validation, source.test)
     return identity.checked(Dataset(identity.name, *splits, identity.image_shape, identity.note, scenes))
+
+
+register_dataset(BuiltIn(TRANSLATED_MNIST, translated_mnist))
+register_dataset(BuiltIn(CLUTTERED_MNIST, cluttered_mnist))
+register_dataset(BuiltIn(TRANSLATED_BARS, translated_bars))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vimco.data.catalogue import BuiltIn, register_dataset
 from vimco.data.dataset import Dataset
 from vimco.data.packed import Identity
 from vimco.data.randomness import uniforms
@@ -30,3 +31,6 @@ def bars_and_directions() -> tuple[np.ndarray, np.ndarray]:
     upright = (orientation < 0.5)[:, :, None]
     images = np.where(upright, vertical, vertical.swapaxes(1, 2)).reshape(len(draws), -1)
     return (images ^ (noise < 0.02)).astype(np.uint8), upright[:, 0, 0].astype(np.uint8)
+
+
+register_dataset(BuiltIn(SYNTHETIC, synthetic_bars))

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace, is_torch_array
 from jax.lax import stop_gradient
 from jaxtyping import Float
 
-from vimco.registry import Entry, Registry
+from vimco.registry import Named, Registry
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import normalized_weights
 
@@ -39,7 +39,7 @@ class Estimator(eqx.Module):
 
 
 @dataclass(frozen=True)
-class NamedEstimator(Entry):
+class NamedEstimator(Named):
     """An estimator that the program knows by name.
 
     `build(key, mean, **options)` makes it: `key` is for initial parameters, `mean` that of the data, context and

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from vimco.registry import Entry, Registry
+from vimco.registry import Named, Registry
 
 
 @dataclass(frozen=True)
-class ModelFamily(Entry):
+class ModelFamily(Named):
     """A kind of model, and how it divides a data set.
 
     `build` makes a model: any object with `importance_samples` (`vimco.samples.Model`). Its keyword-only parameters are

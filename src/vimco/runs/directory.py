@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from vimco.data import Dataset, Progress, load_dataset
+from vimco.data import Dataset, DownloadHook, load_dataset
 from vimco.data.dataset import LARGEST_IMAGE
 from vimco.errors import UsageError
 from vimco.files import remove_file, remove_unfinished_files
@@ -206,7 +206,7 @@ class Run:
         """The facts in each of its weights files, which identify the run."""
         return checkpoints.facts_of_run(self.config, self.data["checksum"])
 
-    def dataset(self, progress: Progress | None = None) -> Dataset:
+    def dataset(self, progress: DownloadHook | None = None) -> Dataset:
         """Return the data set that the run was trained on, checked to be the same; `progress` reports a download."""
         dataset = load_dataset(self.config.data, binarize=self.config.binarize, progress=progress)
         if dataset.checksum != self.data["checksum"]:

@@ -2,6 +2,6 @@
 
 from vimco.studies import paper
 from vimco.studies.cells import Cell
-from vimco.studies.study import STUDIES, Study, named_study, register_study
+from vimco.studies.study import STUDIES, Study, register_study
 
-__all__ = ["STUDIES", "Cell", "Study", "named_study", "paper", "register_study"]
+__all__ = ["STUDIES", "Cell", "Study", "paper", "register_study"]

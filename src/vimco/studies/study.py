@@ -14,10 +14,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from vimco.data.catalogue import names
+from vimco.data.catalogue import DATASETS
 from vimco.errors import UsageError
 from vimco.files import in_home
 from vimco.models import MODELS
+from vimco.registry import Names
 from vimco.runs.config import RunConfig, words_of
 from vimco.runs.directory import Run
 from vimco.studies.cells import PAPER, Cell, variations
@@ -98,7 +99,7 @@ class Study:
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
         data = data or self.data
-        if data not in names() and not in_home(data).is_file():
+        if data not in DATASETS and not in_home(data).is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
         shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging}
         # The usual cadence, or a shorter one for a small budget, so that a curve has ten points or more.
@@ -120,24 +121,13 @@ class Study:
         return kept
 
 
-STUDIES: dict[str, Study] = {}
+STUDIES: Names[Study] = Names("study")
 
 
 def register_study(study: Study) -> Study:
     """Register a study for the program and the report; return it."""
-    if study.name in STUDIES:
-        raise UsageError(f"There are two studies of the name {study.name!r}: give one of them another name.")
-    STUDIES[study.name] = study
+    STUDIES.add(study.name, study)
     return study
-
-
-def named_study(name: str) -> Study:
-    """Return the study with this name on the command line."""
-    if name not in STUDIES:
-        raise UsageError(
-            f"There is no study {name!r}; choose one of {', '.join(STUDIES)}. One of your own comes with --plugin FILE."
-        )
-    return STUDIES[name]
 
 
 def label(config: RunConfig) -> str:
