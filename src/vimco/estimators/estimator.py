@@ -47,6 +47,7 @@ class NamedEstimator(Named):
     """
 
     line: str = "-."  # how its curves are drawn: a line style of matplotlib
+    short_title: str = ""  # in the paper's legends, where that is not the title
 
 
 ESTIMATORS = Registry("estimator", NamedEstimator)

@@ -86,7 +86,7 @@ class RWS(Estimator):
         return weighted_sum(ratio / samples.num_samples, log_prior)
 
 
-@ESTIMATORS.register("rws", "RWS (wake)", line=":")
+@ESTIMATORS.register("rws", "RWS (wake)", line=":", short_title="RWS")
 def _rws(
     *_: Any,
     centred: Annotated[bool, "Use w - 1/K instead of the normalized weight w: the same mean, less variance."] = False,

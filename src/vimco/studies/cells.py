@@ -39,8 +39,13 @@ class Cell(NamedTuple):
     @property
     def short_title(self) -> str:
         """The name in the paper's legends, such as VIMCO (5)."""
-        title = " ".join((ESTIMATORS.title_of(self.estimator).removesuffix(" (wake)"), *self.estimator_options))
-        return f"{title} ({self.num_samples})"
+        return f"{' '.join((short_title_of(self.estimator), *self.estimator_options))} ({self.num_samples})"
+
+
+def short_title_of(estimator: str) -> str:
+    """Return the name of an estimator in the paper's legends."""
+    short = ESTIMATORS[estimator].short_title if estimator in ESTIMATORS else ""
+    return short or ESTIMATORS.title_of(estimator)
 
 
 def variations(config: RunConfig) -> dict[str, Any]:

@@ -4,16 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
 from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
-from vimco.studies.cells import PAPER, Cell
+from vimco.studies.cells import PAPER, Cell, short_title_of
 from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
 from vimco.studies.results import Number, chosen, number, on_protocol
-
-if TYPE_CHECKING:
-    from vimco.studies.study import Study
+from vimco.studies.study import Study
 
 EXPLANATION = (
     "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
@@ -28,7 +25,7 @@ PARAMETERS: dict[Weights, tuple[str, str]] = {
 
 
 def likelihood_tables(
-    study: "Study",
+    study: Study,
     runs: Sequence[Run],
     corner: str,
     rows: Mapping[str, Sequence[Cell]],
@@ -38,9 +35,11 @@ def likelihood_tables(
     """Return tables of the cells of a study beside published numbers, with raw and (if kept) averaged parameters, and
     how to read them. Columns are named after their estimators unless `titles` are given."""
     published = published or {}
-    titles = titles or [ESTIMATORS.title_of(cell.estimator) for cell in next(iter(rows.values()))]
+    names = [cell.estimator for cell in next(iter(rows.values()))]
+    short_titles = titles or [short_title_of(name) for name in names]
+    titles = titles or [ESTIMATORS.title_of(name) for name in names]
     columns = [i for i in range(len(titles)) if any(row[i] in published for row in rows.values())]
-    headings = (corner, *titles, *(f"{titles[i].removesuffix(' (wake)')}, paper" for i in columns))
+    headings = (corner, *titles, *(f"{short_titles[i]}, paper" for i in columns))
     is_averaged = any(run.config.averaging for row in rows.values() for cell in row for run in on_protocol(runs, cell))
     digits = 1 if all(round(value, 1) == value for value in published.values()) else 2
     tables = {}
@@ -70,7 +69,7 @@ def likelihood_tables(
     return blocks
 
 
-def distances(study: "Study", runs: Sequence[Run], published: Mapping[Cell, float]) -> list[Block]:
+def distances(study: Study, runs: Sequence[Run], published: Mapping[Cell, float]) -> list[Block]:
     """Return how far each measured cell is above or below its published number, and how its bound still rises."""
     body = []
     for cell, value in published.items():
