@@ -7,7 +7,7 @@ from recorded import recorded_run
 
 from vimco.studies import STUDIES
 from vimco.studies.document import Picture, Table
-from vimco.studies.paper.which_estimator import METHODS, MODELS, cells_of
+from vimco.studies.paper.which_estimator import METHODS, SETTINGS, cells_of
 from vimco.studies.results import collected
 
 STUDY = STUDIES["estimators"]
@@ -65,7 +65,7 @@ def test_runs_of_other_lengths_are_compared_at_the_last_common_validation(tmp_pa
     recorded(tmp_path, "RLOO (ELBO)", bound=-98.0, updates=2000)
     table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
     assert table.headings[1] == "after 1k updates"
-    assert len(MODELS) == 6
+    assert len(SETTINGS) == 6
 
 
 def test_a_longer_run_of_one_method_is_not_compared(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from vimco.errors import UsageError
 from vimco.runs.config import MAX_UPDATES, RunConfig
-from vimco.runs.store import DamagedFileError, fits, read_arrays, read_facts, write_tree
+from vimco.runs.store import DamagedFileError, is_json_of, read_arrays, read_facts, write_tree
 
 CHECKPOINT = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
@@ -100,7 +100,7 @@ def latest_update(path: Path) -> int:
             update: Any = read_facts(path / name).get("update")
         except UsageError:
             continue
-        if fits(update, int):
+        if is_json_of(update, int):
             return update
     return 0
 
@@ -109,7 +109,7 @@ def _read(path: Path) -> Checkpoint:
     arrays, facts = read_arrays(path)
     kinds = {**_KINDS, **{name: kind for name, kind in _LATER_KINDS.items() if name in facts}}
     for name, kind in kinds.items():
-        if not fits(facts.get(name), kind):
+        if not is_json_of(facts.get(name), kind):
             raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
     counts = [0, facts.get("logged_update", 0), facts["update"], MAX_UPDATES]
     times = [0, facts.get("logged_seconds", 0), facts["seconds"]]

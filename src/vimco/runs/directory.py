@@ -28,7 +28,7 @@ from vimco.runs import checkpoints, store
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
 from vimco.runs.locks import lock_records
-from vimco.runs.store import fits, write_json
+from vimco.runs.store import is_json_of, write_json
 from vimco.runs.team import Team
 from vimco.training.devices import mesh_of
 from vimco.training.evaluation import Evaluation, Prediction, evaluate, joined
@@ -324,8 +324,8 @@ class Run:
             return None
         units: Any = facts.get("active_units")
         labels: Any = facts.get("prediction")
-        active = tuple(units) if fits(units, [int]) else None
-        prediction = Prediction(*labels) if fits(labels, [float]) and len(labels) == 3 else None
+        active = tuple(units) if is_json_of(units, [int]) else None
+        prediction = Prediction(*labels) if is_json_of(labels, [float]) and len(labels) == 3 else None
         return Evaluation(num_samples, bound, variance, effective, facts["update"], None, active, prediction)
 
     def join_parts(self, num_samples: int, weights: Weights, number: int) -> bool:
@@ -353,7 +353,7 @@ def load(path: str | Path) -> Run:
             raise UsageError(f"{file} has no section {section!r}: it is damaged.")
     data = {"checksum": None, "name": "", "note": "", **record["data"]}
     shape: Any = data.get("image_shape")
-    if not (fits(shape, [int]) and len(shape) == 2 and min(shape) > 0):
+    if not (is_json_of(shape, [int]) and len(shape) == 2 and min(shape) > 0):
         raise UsageError(f"{file}: the field 'image_shape' must be two positive integers; got {shape!r}.")
     if math.prod(shape) > LARGEST_IMAGE:
         raise UsageError(f"{file}: an image has at most {LARGEST_IMAGE:,} pixels; got {shape[0]} x {shape[1]}.")
@@ -370,7 +370,7 @@ def load(path: str | Path) -> Run:
 def _summary(path: Path) -> dict[str, Any]:
     summary = store.read_json(path) if path.exists() else {}
     for name, kind in _SUMMARY.items():
-        if name in summary and not fits(summary[name], kind):
+        if name in summary and not is_json_of(summary[name], kind):
             raise UsageError(f"{path} is damaged: the field {name!r} is not what a run writes there.")
     return summary
 
@@ -449,7 +449,7 @@ def differences(run: Run, devices: int = 1) -> list[str]:
 
 def _update_in(facts: dict[str, Any], path: Path) -> int:
     """Return the update in the facts of a weights file."""
-    if not fits(facts.get("update"), int):
+    if not is_json_of(facts.get("update"), int):
         raise store.DamagedFileError(f"{path} is damaged: it does not say of which update it is.")
     return facts["update"]
 

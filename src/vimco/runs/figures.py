@@ -43,7 +43,7 @@ def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
 
 
 @mpl.rc_context(STYLE)
-def curves(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
+def figure_of_metrics(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Return bound, learning signal and effective sample size of one run against updates."""
     figure = Figure(figsize=(9.5, 2.9), layout="constrained")
     bound, signal, effective = figure.subplots(1, 3)

@@ -28,7 +28,7 @@ def draw_curves(run: Run) -> None:
     config = run.config
     estimator = " ".join((config.estimator, *config.estimator_options))
     title = f"{config.data}, {config.task}, {estimator}, K = {config.num_samples}, seed {config.seed}"
-    write_file(run.path / "curves.png", figures.figure_bytes(figures.curves(run.metrics(), title)))
+    write_file(run.path / "curves.png", figures.figure_bytes(figures.figure_of_metrics(run.metrics(), title)))
 
 
 def draw_samples(

@@ -360,7 +360,7 @@ class _Session:
 
         def evaluated(model: Any) -> Evaluation:
             evaluation = evaluate(model, self.validation, key, K, self._stop_if_signalled, self.trainer.mesh)
-            if not store.fits(evaluation.mean_bound, float):
+            if not store.is_json_of(evaluation.mean_bound, float):
                 raise self._not_finite(self.update, "the validation bound")
             return evaluation
 

@@ -165,7 +165,11 @@ def metrics_and_damage(path: Path) -> tuple[list[dict[str, Any]], int]:
             line = _record(text) if text.count(b":") <= MOST_FIELDS else {}
         except ValueError:
             line = {}
-        if fits(line, {"update": int}) and line["update"] >= 0 and fits(list(line.values()), [(float, None)]):
+        if (
+            is_json_of(line, {"update": int})
+            and line["update"] >= 0
+            and is_json_of(list(line.values()), [(float, None)])
+        ):
             lines.append({sys.intern(n): v if n == "update" or v is None else float(v) for n, v in line.items()})
         else:
             damaged += 1
@@ -208,20 +212,20 @@ def _record(text: str | bytes) -> dict[str, Any]:
 
 def with_null(record: dict[str, Any]) -> dict[str, Any]:
     """Return the record with null for numbers that are not finite, or too large to be read again."""
-    return {name: None if isinstance(v, float) and not fits(v, float) else v for name, v in record.items()}
+    return {name: None if isinstance(v, float) and not is_json_of(v, float) else v for name, v in record.items()}
 
 
-def fits(value: Any, kind: Any) -> bool:
+def is_json_of(value: Any, kind: Any) -> bool:
     """Return whether a value from JSON has a kind: a type, None, one of a tuple, a list of one kind, or a record.
 
     Integers fit into 64 bits, and other numbers are at most 1e100.
     """
     if isinstance(kind, tuple):
-        return any(fits(value, alternative) for alternative in kind)
+        return any(is_json_of(value, alternative) for alternative in kind)
     if isinstance(kind, list):
-        return isinstance(value, list) and all(fits(item, kind[0]) for item in value)
+        return isinstance(value, list) and all(is_json_of(item, kind[0]) for item in value)
     if isinstance(kind, dict):
-        return isinstance(value, dict) and all(fits(value.get(name), kind[name]) for name in kind)
+        return isinstance(value, dict) and all(is_json_of(value.get(name), kind[name]) for name in kind)
     if kind is None or isinstance(value, bool):
         return value is None
     if kind in (int, float) and isinstance(value, int):

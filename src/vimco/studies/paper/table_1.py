@@ -10,7 +10,7 @@ from vimco.studies.paper.protocol import at_every_rate, generative
 from vimco.studies.study import Study, register_study
 from vimco.studies.tables import distances, likelihood_tables
 
-ESTIMATORS = ("vimco", "nvil", "rws")
+COLUMNS = ("vimco", "nvil", "rws")
 # Negative log-likelihood of the test set in nats, with 1000 proposal samples an image, by K.
 PUBLISHED: dict[int, dict[str, float]] = {
     1: {"nvil": 95.2},
@@ -28,7 +28,7 @@ def runs() -> list[RunConfig]:
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """Estimators in columns, K in rows."""
-    rows = {str(K): [generative(name, K)[0] for name in ESTIMATORS] for K in PUBLISHED}
+    rows = {str(K): [generative(name, K)[0] for name in COLUMNS] for K in PUBLISHED}
     published = {generative(name, K)[0]: value for K, row in PUBLISHED.items() for name, value in row.items()}
     return [*likelihood_tables(study, found, "K", rows, published), *distances(study, found, published)]
 

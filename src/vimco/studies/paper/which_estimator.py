@@ -33,7 +33,7 @@ MEASURED = {  # whose gradients are measured, at the parameters that VIMCO has l
     **{title: ",".join((name, *options)) for title, (name, options) in METHODS.items() if title != "Rényi warm-up"},
 }
 # Title: task, proposal, layers, K.
-MODELS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
+SETTINGS: dict[str, tuple[str, str, tuple[int, ...], int]] = {
     **{f"generative, K = {K}": ("generative", "learned", (200, 200, 200), K) for K in (2, 5, 10, 50)},
     **{
         f"bottom half, {proposal}, K = 20": ("structured", proposal, (200, 200), 20)
@@ -63,7 +63,7 @@ CAPTION = (
 
 def cells_of(model: str) -> dict[str, Cell]:
     """Return the cells of a model by the titles of their methods."""
-    task, proposal, layers, K = MODELS[model]
+    task, proposal, layers, K = SETTINGS[model]
     return {
         title: Cell(task, proposal, layers, estimator, K, options)
         for title, (estimator, options) in METHODS.items()
@@ -73,14 +73,14 @@ def cells_of(model: str) -> dict[str, Cell]:
 
 def runs() -> list[RunConfig]:
     """VIMCO and eight estimators since: whole images at K = 2, 5, 10, 50; bottom halves, two layers, both proposals."""
-    return at_every_rate(cell for model in MODELS for cell in cells_of(model).values())
+    return at_every_rate(cell for model in SETTINGS for cell in cells_of(model).values())
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """A table for each model that two or more methods were run on, with methods in rows; a panel of curves."""
     panels: dict[str, list[Curve]] = {}
     blocks: list[Block] = []
-    for model in MODELS:
+    for model in SETTINGS:
         best = _compared(found, cells_of(model))
         bounds = {title: dict(best[title].curve("validation_bound")) if title in best else {} for title in METHODS}
         ahead = {
