@@ -40,7 +40,6 @@ class BBVI(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         K, layers = samples.num_samples, required(samples, BINARY_LAYERS)
         if self.control_variate in ("layer", "unit") and K < 2:
             raise UsageError(

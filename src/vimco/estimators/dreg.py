@@ -35,7 +35,6 @@ class DReG(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         weights = normalized_weights(powers_of_weights(held_constant(samples.log_weights), self.order))
         return _frozen_estimate(samples, weights, self.order * weights + (1 - self.order) * weights**2, self.order)
 
@@ -53,7 +52,6 @@ class STL(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         if samples.num_samples > 1 and not self.biased:
             raise UsageError(
                 f"STL is unbiased at K = 1 alone, and K is {samples.num_samples}: use DReG, or say biased=True."
@@ -70,7 +68,6 @@ class RWSDReG(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         if samples.num_samples < 2:
             raise UsageError("The wake update has mean zero at K = 1 and would teach the proposal nothing: use K >= 2.")
         weights = normalized_weights(held_constant(samples.log_weights))

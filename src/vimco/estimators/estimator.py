@@ -34,7 +34,6 @@ class Estimator(eqx.Module):
 
     def updated(self, estimate: Estimate) -> "Estimator":
         """Return the estimator for the next update, with its state updated by this estimate."""
-        del estimate
         return self
 
 

@@ -36,7 +36,6 @@ class LocalExpectations(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; any K ≥ 1."""
-        del batch
         layers, K = required(samples, BINARY_LAYERS), samples.num_samples
         log_weights = held_constant(samples.log_weights)
         chain, logits = stop_gradient((layers.chain, layers.logits))

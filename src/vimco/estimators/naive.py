@@ -12,7 +12,6 @@ class Naive(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; any K ≥ 1."""
-        del batch
         log_weights = held_constant(samples.log_weights)
         return estimate_from_signal(naive_signal(log_weights), log_weights, samples)
 

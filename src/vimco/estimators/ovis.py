@@ -26,7 +26,6 @@ class OVIS(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must carry `auxiliary_log_weights`."""
-        del batch
         auxiliary = held_constant(required(samples, Auxiliary(self.auxiliary)))
         log_weights = held_constant(samples.log_weights)
         signal = ovis_signal(log_weights, auxiliary, proposal_is_prior=samples.proposal_is_prior)
@@ -54,7 +53,6 @@ class AsymptoticOVIS(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         if samples.proposal_is_prior and self.gamma > 0:
             raise UsageError(
                 "OVIS~ with gamma > 0 assumes that log f contains −log Q of a learned proposal: with the prior as "

@@ -26,7 +26,6 @@ class Pathwise(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must say that their latents are attached."""
-        del batch
         required(samples, ATTACHED_LATENTS)  # a discrete proposal would stay untrained
         return pathwise_estimate(samples, self.order)
 

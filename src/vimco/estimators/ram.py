@@ -26,7 +26,6 @@ class RAM(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples come from the policy, with their rewards."""
-        del batch
         if not samples.proposal_is_prior:
             raise UsageError(
                 "RAM learns from what its own policy does, and these samples come from a learned proposal. "

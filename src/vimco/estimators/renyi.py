@@ -32,7 +32,6 @@ class RenyiVIMCO(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; `objective` is the bound of order α, `bound` that of order 0."""
-        del batch
         best = 1.0 if samples.proposal_is_prior else self.order
         if self.scale == 0 and best > 0:
             warnings.warn(
@@ -73,12 +72,10 @@ class RenyiWarmup(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; `objective` is the bound of order α, `bound` that of order 0."""
-        del batch
         return vimco_estimate(samples, ScaledMean(1.0 if samples.proposal_is_prior else self.order), self.order)
 
     def updated(self, estimate: Estimate) -> "RenyiWarmup":
         """Return the estimator one update later."""
-        del estimate
         return eqx.tree_at(lambda e: e.count, self, self.count + 1)
 
 

@@ -21,7 +21,6 @@ class RLOO(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate. Its bound is L̂ with K samples; its `objective`, the mean of log f, is ascended."""
-        del batch
         log_weights = held_constant(samples.log_weights)
         xp = array_namespace(log_weights)
         signal = rloo_signal(log_weights)

@@ -43,7 +43,6 @@ class RWS(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; wake alone needs K ≥ 2, sleep needs dreams."""
-        del batch
         self._check(samples)
         log_weights = held_constant(samples.log_weights)
         signal = wake_weights(log_weights, self.centred)

@@ -21,7 +21,6 @@ class StraightThrough(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the latents must carry the gradient of their means."""
-        del batch
         required(samples, STRAIGHT_THROUGH_LATENTS)  # without gradients a proposal would stay untrained
         return pathwise_estimate(samples)
 

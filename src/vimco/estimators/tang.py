@@ -24,7 +24,6 @@ class ImportanceSampledEM(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples come from the model's prior."""
-        del batch
         K = samples.num_samples
         if not samples.proposal_is_prior:
             raise UsageError(

@@ -37,7 +37,6 @@ class TVO(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         return tvo_estimate(samples, self.partition)
 
 
@@ -69,7 +68,6 @@ class MomentTVO(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
-        del batch
         return dataclasses.replace(
             tvo_estimate(samples, self.partition.points), residual=held_constant(samples.log_weights)
         )

@@ -31,7 +31,6 @@ class VIMCO(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; K ≥ 2."""
-        del batch
         K = samples.num_samples
         if K < 2:
             raise UsageError(
