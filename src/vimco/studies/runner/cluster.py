@@ -96,7 +96,7 @@ class _Job:
         return self._known is None and self._future.status == "pending"
 
     def ending(self) -> Ending | None:
-        """Return how it ended; None while it runs or waits. Fetches the result, so Dask's event loop must not call it."""
+        """Return how it ended; None while it runs or waits. It fetches a result: Dask's event loop must not call it."""
         if self._known is None and self._future.status != "pending":
             self._known = self._ending()
         return self._known
