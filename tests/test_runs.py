@@ -435,7 +435,7 @@ def test_metrics_are_json(tmp_path):
 
 def test_a_directory_that_holds_another_run_is_refused(halfway):
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
-    with pytest.raises(UsageError, match=r"holds another run\. Resume it with `vimco train --resume"):
+    with pytest.raises(UsageError, match=r"holds another run\. Resume it with `vimco resume"):
         session.train(EVERYTHING, halfway)
     assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
 

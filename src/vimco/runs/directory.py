@@ -407,9 +407,7 @@ def new_run(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -
 def refuse_occupied(path: Path) -> None:
     """Refuse a directory for a new run that holds another run, or anything else."""
     if (path / CONFIG).exists():
-        raise UsageError(
-            f"{path} holds another run. Resume it with `vimco train --resume {path}`, or choose another --output."
-        )
+        raise UsageError(f"{path} holds another run. Resume it with `vimco resume {path}`, or choose another --output.")
     if path.exists() and not (path.is_dir() and all(_is_leftover(entry.name) for entry in path.iterdir())):
         raise UsageError(f"{path} is not an empty directory: choose another --output, so that nothing is overwritten.")
 
