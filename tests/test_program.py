@@ -312,7 +312,7 @@ MISTAKES = [
     ("evaluate nowhere --per-example no/where.csv", "--per-example no/where.csv"),
     ("evaluate nowhere --split all", "--split"),
     ("evaluate nowhere --part 3 2", "--part 2 5 is the second of five"),
-    ("evaluate nowhere --part 1 2 --split validation", "--part is of the test split"),
+    ("evaluate nowhere --part 1 2 --split validation", "--part evaluates the test split"),
     ("study table-1 --cluster-options options.yaml", "--cluster-options needs --cluster"),
     ("sample nowhere", "nowhere holds no run"),
     ("sample nowhere --rows 0", "--rows and --columns must be positive"),

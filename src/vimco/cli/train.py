@@ -74,16 +74,16 @@ class Train:
         command = "resume" if self.resume is not None else "train --or-resume" if self.or_resume else "train"
         path = self.resume or self.output or "and the directory of the run"
         again = f"The last checkpoint, if there is one, stays: start all processes again with --resume {path}."
-        with self.layout.joined(command, again):
+        with self.layout.join(command, again):
             display = TrainingDisplay()
             try:
-                run = self._trained(display)
+                run = self._train(display)
             finally:
                 display.ended()
             if jax.process_index() == 0:  # which has written what is read here
                 _print_result(run)
 
-    def _trained(self, display: TrainingDisplay) -> Run:
+    def _train(self, display: TrainingDisplay) -> Run:
         devices = self.layout.devices
         if self.resume is not None:
             budget = {name: getattr(self.config, name) for name in BUDGET}

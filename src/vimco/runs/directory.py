@@ -283,7 +283,7 @@ class Run:
         self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples"))
         if (split, seed) == ("test", EVALUATION_SEED):
             for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
-                remove_file(part)  # what it was to be made of, perhaps by a study that was stopped
+                remove_file(part)  # of the same evaluation; a study that was stopped may have left it
 
     @property
     def noise(self) -> list[dict[str, Any]]:
