@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.nn import logsumexp, sigmoid, softplus
+from jax.nn import logsumexp, sigmoid
 
 from benchmarks.subjects import examples
-from vimco.models.kernels.bernoulli import log_bernoulli, sample_bernoulli
+from vimco.models.kernels.bernoulli import log_bernoulli, plain_log_bernoulli, sample_bernoulli
 from vimco.training.compilation import compiler_options
 
 
@@ -29,21 +29,18 @@ def plain_updates(K: int, batch: int, width: int, repeats: int) -> Callable[[], 
     }
     optimizer = optax.adam(1e-3)
 
-    def log_prob(value: jax.Array, logits: jax.Array) -> jax.Array:
-        return jnp.sum(value * logits - softplus(logits), axis=-1)
-
     def objective(parameters: Any, key: jax.Array, x: jax.Array) -> jax.Array:
         latents, log_q = [x - 0.13], jnp.zeros(())
         for number, (weight, bias) in enumerate(parameters["up"]):
             logits = latents[-1] @ weight + bias
             shape = (K, len(x), len(bias))
             h = jax.random.bernoulli(jax.random.fold_in(key, number), sigmoid(logits), shape).astype(jnp.float32)
-            log_q = log_q + log_prob(h, logits)
+            log_q = log_q + plain_log_bernoulli(h, logits)
             latents.append(h)
-        log_p = log_prob(latents[-1], parameters["prior"])
+        log_p = plain_log_bernoulli(latents[-1], parameters["prior"])
         targets = [*latents[-2:0:-1], x]
         for (weight, bias), parent, target in zip(parameters["down"], latents[:0:-1], targets, strict=True):
-            log_p = log_p + log_prob(target, parent @ weight + bias)
+            log_p = log_p + plain_log_bernoulli(target, parent @ weight + bias)
         log_f = log_p - log_q
         left_out = (jnp.sum(log_f, 0) - log_f) / (K - 1)
         swapped = jnp.where(jnp.eye(K, dtype=bool)[:, :, None], left_out[None], log_f[None])
@@ -86,7 +83,7 @@ def steps(K: int, batch: int, repeats: int) -> dict[str, tuple[Callable[[], None
         return sample_bernoulli(key, jnp.arange(K), logits)
 
     def plain_log_prob(logits: jax.Array) -> jax.Array:
-        return jnp.sum(x * logits - softplus(logits), axis=-1)
+        return plain_log_bernoulli(x, logits)
 
     def own_log_prob(logits: jax.Array) -> jax.Array:
         return log_bernoulli(x, logits)

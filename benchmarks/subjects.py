@@ -83,7 +83,7 @@ def updates(
 
     def advance(number: int) -> None:
         # All epochs use the same order: the time does not depend on the examples.
-        state[0] = jax.block_until_ready(trainer.advanced(state[0], data, order, number))
+        state[0] = jax.block_until_ready(trainer.advance(state[0], data, order, number))
 
     advance(1)
     return lambda: advance(repeats), time.perf_counter() - start

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from browser import browser_program, open_page
 
-from vimco import Batch, UsageError, load, multi_sample_bound
+from vimco import Batch, RunConfig, UsageError, load, multi_sample_bound, train
 from vimco.models import generative_sbn, structured_sbn
-from vimco.report.digit import digit_page, page_of_model, refuse_other_families, representatives
+from vimco.report.digit import digit_page, page_of_model, refuse_unknown_arrays, representatives
 
 PROGRAM = browser_program()
 needs_browser = pytest.mark.skipif(
@@ -362,15 +362,21 @@ def test_the_site_s_model_makes_a_small_page():
     assert r"The test set has \u221246.3 nats on average, by 100 samples." in text  # a minus sign, in JSON
 
 
-def test_what_has_no_page_is_refused_in_a_sentence():
-    with pytest.raises(UsageError, match="The page shows sigmoid belief networks; Linear is another kind of model"):
-        refuse_other_families(eqx.nn.Linear(2, 2, key=jax.random.key(0)))
+def test_what_has_no_page_is_refused_in_a_sentence(tmp_path):
+    shape = {"data": "synthetic", "num_samples": 2, "updates": 1, "layers": (3,)}
+    for task, options, message in (
+        ("gaussian", ("hidden=2",), "The page shows sigmoid belief networks; the Gaussian model is another kind"),
+        ("structured", ("deterministic=2",), "this model has deterministic ones, and has no page"),
+    ):
+        run = train(RunConfig(task=task, task_options=options, **shape), tmp_path / task)
+        with pytest.raises(UsageError, match=message):
+            digit_page(run, "latest")
     for kind in ("generative", "structured", "structured prior"):
-        refuse_other_families(model_of(kind))
+        refuse_unknown_arrays(model_of(kind))
     model = model_of("generative")
     other = eqx.tree_at(lambda m: m.likelihood, model, eqx.nn.LSTMCell(2, 2, key=jax.random.key(0)))
     with pytest.raises(UsageError, match=r"this one also has 'likelihood.weight_ih', and has no page"):
-        refuse_other_families(other)
+        refuse_unknown_arrays(other)
     large = eqx.tree_at(lambda m: m.likelihood.bias, model, jnp.full_like(model.likelihood.bias, 1e5))
     with pytest.raises(UsageError, match="too large for 16 bits"):
         page_of_model(large, header_of("generative"), title="", half=True)

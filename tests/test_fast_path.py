@@ -5,7 +5,6 @@ import re
 
 import equinox as eqx
 import jax
-import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,10 +19,13 @@ from vimco.models.kernels.bernoulli import (
     _four_uniforms,
     log_bernoulli,
     log_bernoulli_of_layers,
+    plain_log_bernoulli,
+    plain_log_bernoulli_of_layers,
+    plain_sample_bernoulli,
     sample_bernoulli,
 )
-from vimco.models.kernels.products import with_stored_gradient
-from vimco.models.kernels.randomness import fold_in, sample_words, threefry_2x32
+from vimco.models.kernels.products import plain_affine, plain_with_stored_gradient, with_stored_gradient
+from vimco.models.kernels.randomness import fold_in, plain_fold_in, plain_sample_words, sample_words, threefry_2x32
 from vimco.models.layers import BernoulliLayer
 from vimco.parameters import partition
 from vimco.runs.experiment import Experiment
@@ -45,20 +47,15 @@ def test_cipher_gives_its_known_answers(key, counter, expected):
 
 
 def test_words_are_those_of_jax():
-    """`jax.extend.random.threefry_2x32` takes the high words of its counters first, then the low ones."""
-    key = jax.random.key(3)
-    words = sample_words(key, jnp.arange(3), (5, 7))
-    for number in range(3):
-        counters = jnp.concatenate([jnp.full(35, number, jnp.uint32), jnp.arange(35, dtype=jnp.uint32)])
-        expected = jax.extend.random.threefry_2x32(jax.random.key_data(key), counters)
-        np.testing.assert_array_equal(jnp.concatenate([word[number].ravel() for word in words]), expected)
+    arguments = (jax.random.key(3), jnp.arange(3), (5, 7))
+    for words, expected in zip(sample_words(*arguments), plain_sample_words(*arguments), strict=True):
+        np.testing.assert_array_equal(words, expected)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
 def test_folding_in_a_number_is_that_of_jax(number):
-    key = jax.random.key(5)
-    expected = jax.random.key_data(jax.random.fold_in(key, number))
-    np.testing.assert_array_equal(jax.random.key_data(fold_in(key, number)), expected)
+    answer, expected = (jax.random.key_data(fold(jax.random.key(5), number)) for fold in (fold_in, plain_fold_in))
+    np.testing.assert_array_equal(answer, expected)
 
 
 def test_four_uniform_numbers_are_made_of_two_words():
@@ -83,10 +80,7 @@ def test_samples_follow_their_words(batch_size, leading):
     logits = 2 * jax.random.normal(jax.random.key(1), (*leading, batch_size, 5))
     logits = logits.at[..., 0].set(-200).at[..., 4].set(200)
     samples = jax.jit(sample_bernoulli)(key, jnp.arange(6), logits)
-    words = sample_words(key, jnp.arange(6), (-(-batch_size // 4), 5))
-    uniform = jnp.concatenate(_four_uniforms(*words), axis=1)[:, :batch_size]
-    is_rare = uniform < jax.nn.sigmoid(-jnp.abs(logits))
-    np.testing.assert_array_equal(samples, (is_rare != (logits > 0)).astype(np.float32))
+    np.testing.assert_array_equal(samples, plain_sample_bernoulli(key, jnp.arange(6), logits))
     assert samples.dtype == jnp.float32
     assert not np.any(samples[..., 0])
     assert np.all(samples[..., 4] == 1)
@@ -128,21 +122,13 @@ class TestLogProbability:
         ((3, 4, 5), (3, 1, 5)),
     )
 
-    @staticmethod
-    def plain(value, logits):
-        return jnp.sum(value * jax.nn.log_sigmoid(logits) + (1 - value) * jax.nn.log_sigmoid(-logits), axis=-1)
-
-    @classmethod
-    def plain_sum(cls, logits, values):
-        return sum(cls.plain(v, a) for v, a in zip(values, logits, strict=True))
-
     @pytest.mark.parametrize(("value_shape", "logits_shape"), SHAPES)
     def test_value_and_gradient(self, float64, value_shape, logits_shape):
         keys = jax.random.split(jax.random.key(1), 3)
         value = jax.random.bernoulli(keys[0], 0.4, value_shape).astype(float)
         logits = 5 * jax.random.normal(keys[1], logits_shape)
         weights = jax.random.normal(keys[2], (3, 4))
-        expected = jax.value_and_grad(lambda a: jnp.sum(weights * self.plain(value, a)))(logits)
+        expected = jax.value_and_grad(lambda a: jnp.sum(weights * plain_log_bernoulli(value, a)))(logits)
         answer = jax.value_and_grad(lambda a: jnp.sum(weights * log_bernoulli(value, a)))(logits)
         np.testing.assert_allclose(answer[0], expected[0], rtol=1e-13)
         np.testing.assert_allclose(answer[1], expected[1], rtol=1e-12, atol=1e-14)
@@ -154,7 +140,7 @@ class TestLogProbability:
         arrays = (jax.random.uniform(keys[0], value_shape), 5 * jax.random.normal(keys[1], logits_shape))
         weights = jax.random.normal(keys[2], (3, 4))
         for numbers in (0, (0, 1)):
-            expected = jax.grad(lambda v, a: jnp.sum(weights * self.plain(v, a)), numbers)(*arrays)
+            expected = jax.grad(lambda v, a: jnp.sum(weights * plain_log_bernoulli(v, a)), numbers)(*arrays)
             answer = jax.jit(jax.grad(lambda v, a: jnp.sum(weights * log_bernoulli(v, a)), numbers))(*arrays)
             for gradient, exact in zip(jax.tree.leaves(answer), jax.tree.leaves(expected), strict=True):
                 np.testing.assert_allclose(gradient, exact, rtol=1e-12, atol=1e-13)
@@ -169,7 +155,7 @@ class TestLogProbability:
 
         scale = jnp.asarray([0.5, 1.0, 2.0])
         v = jax.random.uniform(jax.random.key(6), (6, 3))
-        expected = jax.grad(objective)(v, lambda v, a: self.plain_sum(a, v))
+        expected = jax.grad(objective)(v, plain_log_bernoulli_of_layers)
         np.testing.assert_allclose(jax.grad(objective)(v, log_bernoulli_of_layers), expected, rtol=1e-11)
 
     def test_float32_at_the_width_of_an_image(self):
@@ -195,8 +181,12 @@ class TestLogProbability:
     @pytest.mark.parametrize("K", [1, 3, 9])
     def test_a_stored_gradient_is_the_gradient(self, K):
         weights = jnp.arange(4.0 * K).reshape(K, 4)
-        gradient = jax.grad(lambda a: jnp.sum(weights * with_stored_gradient(a)))(jnp.zeros((K, 4)))
-        np.testing.assert_array_equal(gradient, weights)
+        stored, plain = (
+            jax.value_and_grad(lambda a, f=f: jnp.sum(weights * f(a)))(jnp.ones((K, 4)))
+            for f in (with_stored_gradient, plain_with_stored_gradient)
+        )
+        np.testing.assert_array_equal(stored[0], plain[0])
+        np.testing.assert_array_equal(stored[1], plain[1])
 
     @pytest.mark.parametrize("is_shared", [False, True])
     @pytest.mark.parametrize(("n", "least", "most"), [(784, 15, 40), (200, 0, 60)])
@@ -224,10 +214,10 @@ class TestLogProbability:
         values = tuple(jnp.asarray(rng.random((3, 4, n)) < 0.5, float) for n in widths)
         for dtype, tolerance in ((jnp.float64, 1e-12), (jnp.float32, 1e-6)):
             of_type = tuple(tuple(array.astype(dtype) for array in arrays) for arrays in (values, logits))
-            expected = self.plain_sum(logits, values)
+            expected = plain_log_bernoulli_of_layers(values, logits)
             np.testing.assert_allclose(log_bernoulli_of_layers(*of_type), expected, rtol=tolerance)
         answer = jax.grad(lambda a: jnp.sum(jnp.sin(log_bernoulli_of_layers(values, a))))(logits)
-        expected = jax.grad(lambda a: jnp.sum(jnp.sin(self.plain_sum(a, values))))(logits)
+        expected = jax.grad(lambda a: jnp.sum(jnp.sin(plain_log_bernoulli_of_layers(values, a))))(logits)
         for gradient, exact in zip(answer, expected, strict=True):
             np.testing.assert_allclose(gradient, exact, rtol=1e-9, atol=1e-12)
 
@@ -256,7 +246,7 @@ def test_layer_is_the_sum_of_its_products(float64):
     h, x = jax.random.normal(jax.random.key(3), (5, 6, 3)), jax.random.normal(jax.random.key(4), (6, 2))
 
     def plain(layer):
-        return jnp.einsum("kbi,ij->kbj", h, layer.weights[0]) + x @ layer.weights[1] + layer.bias
+        return plain_affine(h, layer.weights[0], layer.bias) + plain_affine(x, layer.weights[1], jnp.zeros(4))
 
     np.testing.assert_allclose(layer(h, x), plain(layer), rtol=1e-13)
     gradients = [jax.grad(lambda m, f=f: jnp.sum(jnp.sin(f(m))))(layer) for f in (lambda m: m(h, x), plain)]

@@ -97,7 +97,7 @@ def test_one_of_two_replaces_a_dead_lock(tmp_path, file):
     with file.open() as dead:
         file.unlink()
         with lock_for_training(tmp_path), pytest.raises(LockedError, match="just begun"):
-            locks._replaced(tmp_path, dead.fileno())
+            locks._replace(tmp_path, dead.fileno())
 
 
 @pytest.mark.parametrize("content", [b"[" * 5000, b"\xff\x00", b"[]", b'{"host": 1}', b'{"host": "a", "process": {}}'])

@@ -1,6 +1,7 @@
 """One estimator, one model family, one data set and one study from a file outside the package."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -93,7 +94,7 @@ def show(study, found):
     return [Text(f"Of {len(bounds)} run of coins the best bound is negative: {max(bounds) < 0}.")]
 
 
-register_study(Study("coin-study", "A study of coins", "a sentence", runs, show))
+register_study(Study("coin-study", "A study of coins", "a sentence", runs, show, evaluation_samples=7))
 '''
 
 
@@ -119,24 +120,40 @@ def program(folder, *arguments):
 
 
 def test_one_of_each_from_a_file(folder):
-    """Trained through the program, evaluated, and found in the report; without the plugin, named as unknown."""
+    """Trained, evaluated and studied by the program, and found in the report; without the plugin, named as unknown."""
     plugin = ("--plugin", "mine.py")
     what = ("--task", "coins", "--estimator", "damped", "--estimator-options", "factor=0.25", "--data", "stripes")
     short = ("--num-samples", 2, "--batch-size", 24, "--updates", 4, "--validate-every", 2, "--log-every", 2)
     status, out, err = program(folder, "train", *plugin, *what, *short, "--output", "runs/one")
     assert status == 0, err
     assert "two coins" in out
+    assert "curves.png" in out
+    assert "samples.png" not in out  # coins draw no pictures
     config = json.loads((folder / "runs/one/config.json").read_text())["config"]
     assert (config["task"], config["estimator"], config["data"]) == ("coins", "damped", "stripes")
     assert config["estimator_options"] == ["factor=0.25"]
     assert "mine" not in (folder / "runs/one/config.json").read_text()  # a directory never names code
 
+    status, out, err = program(folder, "evaluate", "runs/one", "--num-samples", 3, *plugin)
+    assert status == 0, err
+    assert "test split, all 20 examples, K = 3" in out
+    likelihood = re.search(r"negative log-likelihood (\S+) nats", out)[1]
+
+    study = ("study", "coin-study", *plugin, "--data", "stripes", "--updates", 4, "--output", "runs/studied")
+    status, out, err = program(folder, *study)
+    assert status == 0, err
+    assert "Of 1 run of coins the best bound is negative: True." in out
+
     status, out, err = program(folder, *plugin, "report", "runs", "--output", "report")
     assert status == 0, err
     report = (folder / "report/results.md").read_text()
     assert "A study of coins" in report
-    assert "Of 1 run of coins the best bound is negative: True." in report
+    assert "Of 2 run of coins the best bound is negative: True." in report
     assert "Damped naive factor=0.25" in report
+    records = json.loads((folder / "report/runs.json").read_text()).values()
+    by_samples = {e["num_samples"]: e for record in records for e in record["summary"]["evaluations"]}
+    assert set(by_samples) == {3, 7}  # by hand, and by the study
+    assert f"{by_samples[3]['negative_log_likelihood']:.2f}" == likelihood
 
     status, _, err = program(folder, "evaluate", "runs/one", "--num-samples", 2)
     assert status == 2

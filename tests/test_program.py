@@ -155,7 +155,7 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
     status, out, err = finished(process)
     assert status == 143, err
     assert "Stopped at update" in err
-    assert "nothing is lost. Resume with: vimco train --resume run\n" in err
+    assert "nothing is lost. Resume with: vimco resume run\n" in err
     assert out.startswith("run: generative SBN 4-3 on synthetic, nvil, K = 2; starts.")
     assert_plain(out, err)
     stopped_at = int(arrays(path)["update"])
@@ -176,7 +176,7 @@ def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program,
     assert f"resumes at update {stopped_at:,}" in out
     assert "compiling" in text
     assert "training bound" in text
-    assert "Resume with: vimco train --resume run" in text
+    assert "Resume with: vimco resume run" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is shown again
 
     process = vimco("train", "--resume", "run", folder=folder)
@@ -312,7 +312,7 @@ MISTAKES = [
     ("evaluate nowhere --per-example no/where.csv", "--per-example no/where.csv"),
     ("evaluate nowhere --split all", "--split"),
     ("evaluate nowhere --part 3 2", "--part 2 5 is the second of five"),
-    ("evaluate nowhere --part 1 2 --split validation", "--part is of the test split"),
+    ("evaluate nowhere --part 1 2 --split validation", "--part evaluates the test split"),
     ("study table-1 --cluster-options options.yaml", "--cluster-options needs --cluster"),
     ("sample nowhere", "nowhere holds no run"),
     ("sample nowhere --rows 0", "--rows and --columns must be positive"),
@@ -397,7 +397,7 @@ def test_a_recipe_stands_behind_the_options_beside_it(program, own_folder):
 def test_an_occupied_directory(program, run, own_folder):
     status, _, err = program("train", *options(SMALL), "--output", run)
     assert status == 2
-    assert f"vimco train --resume {run}" in err
+    assert f"vimco resume {run}" in err
     (own_folder / "notes").write_text("mine")
     status, _, err = program("train", *options(SMALL), "--output", ".")
     assert status == 2
@@ -445,6 +445,22 @@ def test_help(program, command):
     if command == "train":
         wanted = "task proposal layers estimator num-samples updates learning-rate batch-size seed data output resume"
         assert all(f"--{option}" in out for option in wanted.split())
+
+
+def test_help_of_a_named_estimator_and_task(program):
+    """The options of both follow the help; a name that is not registered is named, and so are the others."""
+    status, out, err = program("train", "--estimator", "nvil", "--task=gaussian", "--help")
+    assert (status, err) == (0, "")
+    text = " ".join(out.split())
+    assert "Of --estimator nvil, given as --estimator-options option=value" in text
+    assert "option of nvil" in text
+    assert "local-signals" in text
+    assert text.index("--num-samples") < text.index("option of nvil") < text.index("option of gaussian")
+    assert "The estimator naive has no options." in program("train", "--help", "--estimator", "naive")[1]
+    status, _, err = program("train", "--estimator", "nvli", "--help")
+    assert status == 2
+    assert "There is no estimator 'nvli'; choose one of" in err
+    assert "option of" not in program("train", "--help")[1]
 
 
 def test_version_and_overview(program, folder):

@@ -433,9 +433,18 @@ def test_metrics_are_json(tmp_path):
 # Who may write where
 
 
+def test_a_run_of_an_older_version_is_evaluated():
+    """The run that comes with the documentation: 245,000 updates, 46.25 nats by 100 samples. With two samples and the
+    first ninth of the images the bound is looser: 51.4 nats by the version that this test was written for."""
+    run = directory.load(pathlib.Path(__file__).parent.parent / "docs/models/halves")
+    evaluation = run.evaluate(2, weights="best-average", part=(1, 9))
+    assert (evaluation.update, len(evaluation.bound)) == (236_000, 1200)
+    assert evaluation.negative_log_likelihood == pytest.approx(51.3997, abs=0.01)
+
+
 def test_a_directory_that_holds_another_run_is_refused(halfway):
     before = {entry.name: entry.read_bytes() for entry in halfway.iterdir()}
-    with pytest.raises(UsageError, match=r"holds another run\. Resume it with `vimco train --resume"):
+    with pytest.raises(UsageError, match=r"holds another run\. Resume it with `vimco resume"):
         session.train(EVERYTHING, halfway)
     assert {entry.name: entry.read_bytes() for entry in halfway.iterdir()} == before
 

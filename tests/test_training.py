@@ -158,10 +158,10 @@ def test_length_of_calls_does_not_matter():
     trainer, examples = NVIL.trainer, NVIL.examples("train")
     order = trainer.epoch_order(examples, 0)
     start = NVIL.initial_state()
-    whole = trainer.advanced(copied(start), examples, order, 13)
+    whole = trainer.advance(copied(start), examples, order, 13)
     parts = start
     for number in (1, 4, 2, 6):
-        parts = trainer.advanced(parts, examples, order, number)
+        parts = trainer.advance(parts, examples, order, number)
     assert int(whole.update) == 13
     assert_equal(whole, parts)
 
@@ -192,11 +192,11 @@ def test_the_first_bad_update_is_remembered():
     examples = this.examples("train")
     order = trainer.epoch_order(examples, 0)
     start = trainer.initial_state(this.model(), this.estimator(), examples)
-    before = trainer.advanced(copied(start), examples, order, 2)
+    before = trainer.advance(copied(start), examples, order, 2)
     assert int(before.first_bad_update) == 0
     # The third update makes the parameters infinite; its bound and gradient are still finite.
-    assert int(trainer.advanced(copied(before), examples, order, 1).first_bad_update) == 3
-    assert int(trainer.advanced(copied(before), examples, order, 5).first_bad_update) == 4
+    assert int(trainer.advance(copied(before), examples, order, 1).first_bad_update) == 3
+    assert int(trainer.advance(copied(before), examples, order, 5).first_bad_update) == 4
 
 
 def test_training_learns():
@@ -207,7 +207,7 @@ def test_training_learns():
     bounds = []
     for epoch in range(12):
         state = eqx.tree_at(lambda s: s.totals, state, type(state.totals).zero())
-        state = trainer.advanced(state, examples, trainer.epoch_order(examples, epoch), 25)
+        state = trainer.advance(state, examples, trainer.epoch_order(examples, epoch), 25)
         bounds.append(state.totals.averages()["train_bound"])
     assert bounds[0] < -36
     assert bounds[-1] > -30
@@ -240,7 +240,7 @@ def test_the_bound_is_logged_beside_another_objective(name, options):
     this = experiment(estimator=name, estimator_options=(options,) if options else (), averaging=None)
     trainer, examples = this.trainer, this.examples("train")
     order = trainer.epoch_order(examples, 0)
-    state = trainer.advanced(this.initial_state(), examples, order, 1)
+    state = trainer.advance(this.initial_state(), examples, order, 1)
     first = state.totals.averages()
     batch = examples.batch(order[: trainer.batch_size], jnp.result_type(float))
     keys = jax.tree.map(lambda key: fold_in(key, jnp.int32(1)), trainer.keys)
@@ -252,7 +252,7 @@ def test_the_bound_is_logged_beside_another_objective(name, options):
         return
     state = eqx.tree_at(lambda s: s.estimator.count, state, jnp.int32(100))
     state = eqx.tree_at(lambda s: s.totals, state, jax.tree.map(jnp.zeros_like, state.totals))
-    last = trainer.advanced(state, examples, order, 1).totals.averages()
+    last = trainer.advance(state, examples, order, 1).totals.averages()
     assert last["train_objective"] == pytest.approx(last["train_bound"], rel=1e-6)
 
 
@@ -270,6 +270,6 @@ def test_nvil_learns_with_many_samples():
     this = experiment(estimator="nvil", num_samples=10, layers=(10, 20), averaging=None)
     trainer, examples, state = this.trainer, this.examples("train"), this.initial_state()
     for epoch in range(20):
-        state = trainer.advanced(state, examples, trainer.epoch_order(examples, epoch), 25)
+        state = trainer.advance(state, examples, trainer.epoch_order(examples, epoch), 25)
     evaluation = evaluate(state.model, this.examples("validation"), jax.random.key(0), num_samples=10)
     assert float(np.mean(evaluation.bound)) > -27.5

@@ -46,7 +46,7 @@ def replace_file(path: Path, content: bytes, previous: Path | None = None) -> No
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         _remove(temporary)
-        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+        with open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
             _write(descriptor, content)
             _flush(descriptor)
         if previous is not None and path.exists():
@@ -67,7 +67,7 @@ def write_file(path: Path, content: bytes, previous: Path | None = None) -> None
 def append_to_file(path: Path, content: bytes) -> None:
     """Append to a regular file; the content is on disk when this returns."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_BLOCK | NO_FOLLOW
-    with _as_usage_error(path, "The last checkpoint is intact"), opened(path, flags) as descriptor:
+    with _as_usage_error(path, "The last checkpoint is intact"), open_descriptor(path, flags) as descriptor:
         _require_regular(descriptor, path)
         _write(descriptor, content)
         _flush(descriptor)
@@ -96,7 +96,7 @@ def remove_unfinished_files(folder: Path, name: str = "*") -> None:
 
 
 @contextlib.contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
+def open_descriptor(path: Path, flags: int) -> Iterator[int]:
     """Open a file or a folder by flags of the system; give its descriptor, and close it."""
     descriptor = os.open(path, flags | BINARY, 0o666)
     try:
@@ -118,7 +118,7 @@ def _as_usage_error(path: Path, what_remains: str) -> Iterator[None]:
 
 def _flush_directory(folder: Path) -> None:
     """Make a rename survive a crash of the machine, where the file system can flush a folder."""
-    with contextlib.suppress(OSError), opened(folder, os.O_RDONLY) as descriptor:
+    with contextlib.suppress(OSError), open_descriptor(folder, os.O_RDONLY) as descriptor:
         _flush(descriptor)
 
 

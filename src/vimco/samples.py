@@ -247,10 +247,17 @@ class Estimate(eqx.Module):
 
 @runtime_checkable  # for beartype, in the tests
 class Model(Protocol):
-    """The method that every model has. A `Need` names the methods of models that offer more.
+    """The method that every model has. A `Need` names the methods of models that offer more to estimators.
 
-    On several devices a model that uses `batch.part` draws the samples of the whole batch, and declares it by the class
-    attribute `heeds_parts = True`. Other models get a separate key for each part.
+    Optional, for evaluation, noise and several devices:
+
+    - `posterior_means(key, batch, num_samples)` returns E_Q[z | x] of each layer, deepest first, each of shape (B, n):
+      evaluations then count active units.
+    - `label_log_probabilities(key, batch, num_samples)` returns log P(y | h^k, c) of every label, (K, B, labels), for
+      samples that do not see the right one, the one-hot observation: evaluations then count errors.
+    - `proposal`, an attribute with the proposal's parameters: their gradient's noise is shown apart, unless it is None.
+    - `heeds_parts = True`, a class attribute: on several devices the model uses `batch.part`, and so draws the samples
+      of the whole batch. Other models get a separate key for each part.
     """
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:

@@ -30,7 +30,7 @@ from vimco import UsageError, cli
 from vimco.cli.program import SYNTAX, Command
 from vimco.runs import checkpoints, directory
 from vimco.studies.runner import cluster, local
-from vimco.studies.runner.cluster import DaskCluster, connected
+from vimco.studies.runner.cluster import DaskCluster, connect
 from vimco.studies.runner.engine import Ending
 from vimco.studies.runner.execution import Watch, execute
 
@@ -118,7 +118,7 @@ def engine(machines, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "PROGRAM", ("-c", SMALL_PROGRAM))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", LONG)
-    with connected(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
+    with connect(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
         engine.client.wait_for_workers(2, timeout=LONG)
         yield engine
 
@@ -239,7 +239,7 @@ from vimco.studies.runner import cluster, local
 program, address, path = sys.argv[1:]
 local.PROGRAM = ("-c", program)
 cluster.CONNECT_SECONDS = 600
-with cluster.connected(address, None, pathlib.Path(path).parent, number=None, most=9, threads=None) as engine:
+with cluster.connect(address, None, pathlib.Path(path).parent, number=None, most=9, threads=None) as engine:
     engine.start(["waits", path])
     while not pathlib.Path(path + ".waiting").exists():
         time.sleep(0.01)
@@ -260,7 +260,7 @@ def test_a_lost_scheduler_ends_the_study_with_a_sentence(tmp_path, monkeypatch):
     machines = Machines(tmp_path)
     machines.worker()
     try:
-        with connected(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
+        with connect(machines.address, None, tmp_path, number=None, most=9, threads=None) as engine:
             engine.client.wait_for_workers(1, timeout=LONG)
             lost = Endings(lambda: (tmp_path / "a.waiting").exists() and machines.scheduler.kill())
             with pytest.raises(UsageError, match=r"connection to the Dask scheduler .* was lost"):
@@ -409,7 +409,7 @@ def test_jobs_of_a_batch_system_come_when_they_are_needed_and_go(tmp_path, monke
     options = tmp_path / "options.yaml"
     (documented,) = re.findall(r"```yaml\n(# cluster.yaml.*?)```", SEVERAL_DEVICES, re.DOTALL)
     options.write_text(f"{documented}scheduler_options:\n  dashboard_address: ':{free_port()}'\n  host: 127.0.0.1\n")
-    with connected("slurm", options, tmp_path, number=None, most=1, threads=None) as engine:
+    with connect("slurm", options, tmp_path, number=None, most=1, threads=None) as engine:
         assert engine.number == 1
         outcome = execute([Note(tmp_path / "a")], engine, Watch())
     assert outcome.failures == []
@@ -524,7 +524,7 @@ def test_a_missing_library_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(UsageError, match=r'pip install "vimco\[cluster\]"'),
-        connected("127.0.0.1:1", None, tmp_path, number=None, most=9, threads=None),
+        connect("127.0.0.1:1", None, tmp_path, number=None, most=9, threads=None),
     ):
         pass
 
@@ -539,7 +539,7 @@ def test_other_versions_are_refused_at_the_start_and_later(engine, machines, tmp
     engine.client.wait_for_workers(3, timeout=LONG)
     with (
         pytest.raises(UsageError, match=r"The worker at .* has vimco 9.9 instead of"),
-        connected(machines.address, None, tmp_path, number=None, most=9, threads=None),
+        connect(machines.address, None, tmp_path, number=None, most=9, threads=None),
     ):
         pass
     jobs = [engine.start(["waits", str(tmp_path / name)]) for name in "abc"]

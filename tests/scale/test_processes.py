@@ -288,7 +288,7 @@ def test_a_signal_before_training_ends_the_process(tmp_path):
     program = """
 import os, signal, time
 from vimco.cli.layout import Layout
-with Layout(coordinator="127.0.0.1:%d", processes=1, rank=0).joined("train", "Start again."):
+with Layout(coordinator="127.0.0.1:%d", processes=1, rank=0).join("train", "Start again."):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(600)
 """

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from vimco.cli.options import Plugin
+from vimco.cli.options import Plugin, print_options
 from vimco.cli.terminal import out, print_table
 from vimco.estimators import ESTIMATORS
-from vimco.registry import in_words, text
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,5 @@ class Estimators:
         rows = [(name, entry.title, entry.help, ", ".join(entry.options)) for name, entry in shown.items()]
         print_table(["name", "title", "what", "options"], rows)
         for name in self.name:
-            options = ESTIMATORS[name].options.items()
-            rows = [(option, words, in_words(hint), text(default)) for option, (hint, default, words, _) in options]
-            print_table([f"option of {name}", "what", "type", "default"], rows)
+            print_options(ESTIMATORS[name])
         out.print("Options are given as: vimco train --estimator NAME --estimator-options option=value ...")

@@ -70,10 +70,11 @@ class Evaluate:
         others = (self.split != "test", self.seed != directory.EVALUATION_SEED, self.jackknife, self.json)
         if self.part is not None and (self.per_example is not None or any(others) or self.layout != Layout()):
             raise UsageError(
-                "--part is of the test split, with seed 0, on one device, and printed nowhere: leave the others out."
+                "--part evaluates the test split with seed 0 on one device, and prints nothing: leave out --split, "
+                "--seed, --jackknife, --json, --per-example and the options of devices."
             )
         refuse_missing_folder("--per-example", self.per_example)
-        with self.layout.joined("evaluate"):
+        with self.layout.join("evaluate"):
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -81,7 +82,7 @@ class Evaluate:
         with team.as_one():
             loaded = [directory.load(path) for path in self.run]
         team.require_same(runs=str([run.facts for run in loaded]))
-        evaluations = [self._evaluation(run) for run in loaded]
+        evaluations = [self._evaluate_run(run) for run in loaded]
         if self.part is not None:
             return
         if self.json:
@@ -99,7 +100,7 @@ class Evaluate:
         if self.per_example is not None and jax.process_index() == 0:
             _write_per_example(self.per_example, loaded, evaluations)
 
-    def _evaluation(self, run: Run) -> Evaluation:
+    def _evaluate_run(self, run: Run) -> Evaluation:
         """Evaluate a run, print the result, and keep it."""
         with evaluation_progress(str(run.path)) as progress:
             evaluation = run.evaluate(

@@ -50,7 +50,7 @@ class Layout:
     """The number of this process, from 0."""
 
     @contextlib.contextmanager
-    def joined(self, command: str, again: str = "Start all processes again.") -> Iterator[None]:
+    def join(self, command: str, again: str = "Start all processes again.") -> Iterator[None]:
         """Make the devices, and join the other processes, before anything is computed; part from them at the end.
 
         All processes must have the same `command`: others exchange other things. A process that ends by itself ends at
@@ -60,7 +60,7 @@ class Layout:
         if not self._is_shared:
             yield
             return
-        self._join()
+        self._join_others()
         _keep_libraries_off_stdout()
         rank = jax.process_index()
         out.quiet = err.quiet = rank > 0  # process 0 speaks for all
@@ -87,7 +87,7 @@ class Layout:
             )
         return self.distributed or all(given)
 
-    def _join(self) -> None:
+    def _join_others(self) -> None:
         if self.coordinator is not None:
             assert self.processes is not None
             assert self.rank is not None
@@ -199,7 +199,7 @@ def _refuse_place(host: str, port: int) -> None:
 
 
 def _wait_for(host: str, port: int) -> None:
-    """Wait until somebody answers at the address: JAX itself would end the process without a word that helps."""
+    """Wait until process 0 answers at the address. JAX itself would end this process without a useful message."""
     reason = _reason_against(lambda: socket.create_connection((host, port), timeout=5).close())
     if reason is not None:
         raise UsageError(

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import tyro
 
+from vimco.cli.terminal import out, print_table
 from vimco.errors import UsageError
+from vimco.registry import Entry, in_words, text
 from vimco.runs.directory import Weights
 
 # `program` imports plugins before it parses a command line, because they extend what the parser accepts. A command
@@ -22,6 +24,17 @@ Parameters = Annotated[
     Weights,
     tyro.conf.arg(help="Which parameters: the best by validation, the latest, or the best averaged ones."),
 ]
+
+
+def print_options(entry: Entry) -> None:
+    """Print the options of an estimator or a task, if it has any."""
+    rows = [
+        (option, words, in_words(hint), text(default)) for option, (hint, default, words, _) in entry.options.items()
+    ]
+    if rows:
+        print_table([f"option of {entry.name}", "what", "type", "default"], rows)
+    else:
+        out.print(f"The {entry.kind} {entry.name} has no options.")
 
 
 def refuse_missing_folder(option: str, path: Path | None) -> None:

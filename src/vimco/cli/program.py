@@ -23,7 +23,7 @@ from vimco.cli.report import Report
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, labelled, note, out
-from vimco.cli.train import Resume, Train, refuse_changes
+from vimco.cli.train import Resume, Train, print_named_options, refuse_changes
 from vimco.errors import printable
 from vimco.plugins import load_plugin
 from vimco.runs.recipes import named_recipe
@@ -96,7 +96,7 @@ def _call(arguments: list[str]) -> None:
     except UsageError as error:
         _exit_with_error(str(error))
     except Interrupted as interruption:
-        err.print(f"{interruption} Resume with: vimco train --resume {shlex.quote(str(interruption.run.path))}")
+        err.print(f"{interruption} Resume with: vimco resume {shlex.quote(str(interruption.run.path))}")
         sys.exit(128 + interruption.signal_number)
     except BrokenPipeError:  # the output pipe was closed, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -113,7 +113,12 @@ def _call(arguments: list[str]) -> None:
 
 def _parsed(arguments: list[str]) -> Any:
     """Return the command. The options of a recipe come first: the last word on an option counts."""
-    command = _parsed_words(arguments)
+    try:
+        command = _parsed_words(arguments)
+    except SystemExit as end:
+        if arguments[0] == "train" and not end.code:  # the help was printed
+            print_named_options(arguments)
+        raise
     if isinstance(command, Train) and command.recipe is not None:
         return _parsed_words([arguments[0], *named_recipe(command.recipe).words, *arguments[1:]])
     return command

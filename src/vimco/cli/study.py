@@ -23,7 +23,7 @@ from vimco.runs.config import DEFAULT_UPDATES, words_of
 from vimco.studies import STUDIES, Study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
-from vimco.studies.runner.cluster import connected
+from vimco.studies.runner.cluster import connect
 from vimco.studies.runner.engine import Ending, Engine, Task
 from vimco.studies.runner.execution import Outcome
 from vimco.studies.runner.script import slurm_script
@@ -119,7 +119,7 @@ class RunStudy:
             yield LocalWorkers(self.workers or 1, self.threads)
             return
         most = len(trainings)  # or fewer; evaluations are no more
-        with connected(
+        with connect(
             self.cluster, self.cluster_options, self.output, number=self.workers, most=most, threads=self.threads
         ) as engine:
             out.print(f"Dask scheduler at {engine.address}; dashboard: {engine.client.dashboard_link}")

@@ -1,6 +1,7 @@
 """The commands `vimco train` and `vimco resume`: parse, call, print."""
 
 import dataclasses
+import itertools
 import math
 import shlex
 from collections.abc import Sequence
@@ -12,9 +13,11 @@ import jax
 import tyro
 
 from vimco.cli.layout import Layout
-from vimco.cli.options import OneRun, Plugin
+from vimco.cli.options import OneRun, Plugin, print_options
 from vimco.cli.terminal import TrainingDisplay, out
 from vimco.errors import UsageError
+from vimco.estimators import ESTIMATORS
+from vimco.models import MODELS
 from vimco.runs import Run, directory, session
 from vimco.runs.config import BUDGET, RunConfig, option
 from vimco.runs.recipes import RECIPES
@@ -71,16 +74,16 @@ class Train:
         command = "resume" if self.resume is not None else "train --or-resume" if self.or_resume else "train"
         path = self.resume or self.output or "and the directory of the run"
         again = f"The last checkpoint, if there is one, stays: start all processes again with --resume {path}."
-        with self.layout.joined(command, again):
+        with self.layout.join(command, again):
             display = TrainingDisplay()
             try:
-                run = self._trained(display)
+                run = self._train(display)
             finally:
                 display.ended()
             if jax.process_index() == 0:  # which has written what is read here
                 _print_result(run)
 
-    def _trained(self, display: TrainingDisplay) -> Run:
+    def _train(self, display: TrainingDisplay) -> Run:
         devices = self.layout.devices
         if self.resume is not None:
             budget = {name: getattr(self.config, name) for name in BUDGET}
@@ -136,6 +139,16 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
             )
 
 
+def print_named_options(arguments: Sequence[str]) -> None:
+    """Print the options of the estimator and of the task that a command line names, after its help."""
+    words = [part for argument in arguments for part in argument.split("=", 1)]
+    for option, registry in (("--estimator", ESTIMATORS), ("--task", MODELS)):
+        for word, name in itertools.pairwise(words):
+            if word == option and not name.startswith("-"):
+                out.print(f"\nOf {option} {name}, given as {option}-options option=value ...:")
+                print_options(registry[name])
+
+
 def _print_result(run: Run) -> None:
     summary = run.summary()
     out.print(f"Done: {summary['updates']:,} updates ({summary['epochs']:g} epochs, {summary['minutes']:g} minutes).")
@@ -145,5 +158,6 @@ def _print_result(run: Run) -> None:
             out.print(f"{title}: {best['validation_bound']:.2f} nats, at update {best['update']:,}.")
     if summary["note"]:
         out.print(summary["note"])
-    out.print(f"Pictures: {run.path / 'curves.png'}, {run.path / 'samples.png'}")
+    names = ["curves.png"] if MODELS[run.config.task].pictures is None else ["curves.png", "samples.png"]
+    out.print(f"Pictures: {', '.join(str(run.path / name) for name in names)}")
     out.print(f"Likelihood: vimco evaluate {shlex.quote(str(run.path))}")

@@ -69,7 +69,9 @@ class Dataset:
         if any(inner > outer for inner, outer in zip(scenes.image_shape, self.image_shape, strict=True)):
             raise UsageError(f"The images of {self.name} are larger than the canvas that they are put on.")
         if scenes.pieces < 0 or scenes.piece_size > min(scenes.image_shape):
-            raise UsageError(f"The pieces of other images in {self.name} are larger than an image, or fewer than none.")
+            raise UsageError(
+                f"The pieces of other images in {self.name} are larger than an image, or their number is negative."
+            )
         for images, labels in zip(self.splits.values(), scenes.labels, strict=True):
             if labels.dtype != np.uint8 or labels.shape != images.shape[:1] or labels.max() >= NUM_LABELS:
                 raise UsageError(

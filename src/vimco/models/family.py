@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,14 @@ class ModelFamily(Named):
 
     `divide(images, image_shape)` cuts images of shape (..., D) into context and observation. `pictures(model, key,
     examples, columns, rows)` returns the rows of images that `vimco sample` draws, by their titles, each (columns, D).
+    `page(model)` returns a few words on what the model does, for `vimco page`, whose script computes with the arrays of
+    sigmoid belief networks; it refuses a model that the page cannot show. Without it the family has no page.
     `of_scenes` says that it predicts the labels of scenes (`vimco.data.Scenes`), and nothing else.
     """
 
     divide: Callable[[np.ndarray, tuple[int, int]], tuple[np.ndarray, np.ndarray]]
     pictures: Callable[..., dict[str, np.ndarray]] | None = None
+    page: Callable[[Any], str] | None = None
     of_scenes: bool = False
 
     @cached_property

@@ -27,7 +27,13 @@ class UpwardProposal(Proposal):
         return self.centre(batch.observation), None
 
 
-@MODELS.register("generative", "generative SBN", divide=whole, pictures=samples_and_reconstructions)
+@MODELS.register(
+    "generative",
+    "generative SBN",
+    divide=whole,
+    pictures=samples_and_reconstructions,
+    page=lambda _model: "generative",
+)
 def generative_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],

@@ -29,7 +29,14 @@ class DownwardProposal(Proposal):
         return self.centre_context(batch.context), self.centre_observation(batch.observation)
 
 
-@MODELS.register("structured", "structured SBN", divide=halves, pictures=completions)
+def _page(model: SigmoidBeliefNetwork) -> str:
+    """Return what the page of a model says that it does; refuse units that the page does not know."""
+    if model.prior.deterministic:
+        raise UsageError("The page shows layers of binary units; this model has deterministic ones, and has no page.")
+    return "bottom half from top half"
+
+
+@MODELS.register("structured", "structured SBN", divide=halves, pictures=completions, page=_page)
 def structured_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],

@@ -119,6 +119,6 @@ def _read(path: Path) -> Checkpoint:
         raise DamagedFileError(f"{path} is damaged: it is of two updates at once.")
     given = {"logged_update": facts["update"], "logged_seconds": facts["seconds"], **facts}
     known: dict[str, Any] = {field.name: given[field.name] for field in fields(Progress) if field.name in given}
-    for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON does not tell 3 from 3.0
+    for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON may hold 3 for 3.0
         known[name] = float(known.get(name, 0.0))
     return Checkpoint(arrays, facts["update"], Progress(**known), facts)

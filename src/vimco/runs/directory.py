@@ -283,7 +283,7 @@ class Run:
         self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples"))
         if (split, seed) == ("test", EVALUATION_SEED):
             for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
-                remove_file(part)  # what it was to be made of, perhaps by a study that was stopped
+                remove_file(part)  # of the same evaluation; a study that was stopped may have left it
 
     @property
     def noise(self) -> list[dict[str, Any]]:
@@ -407,9 +407,7 @@ def new_run(path: Path, config: RunConfig, dataset: Dataset, devices: int = 1) -
 def refuse_occupied(path: Path) -> None:
     """Refuse a directory for a new run that holds another run, or anything else."""
     if (path / CONFIG).exists():
-        raise UsageError(
-            f"{path} holds another run. Resume it with `vimco train --resume {path}`, or choose another --output."
-        )
+        raise UsageError(f"{path} holds another run. Resume it with `vimco resume {path}`, or choose another --output.")
     if path.exists() and not (path.is_dir() and all(_is_leftover(entry.name) for entry in path.iterdir())):
         raise UsageError(f"{path} is not an empty directory: choose another --output, so that nothing is overwritten.")
 

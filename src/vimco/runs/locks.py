@@ -1,7 +1,7 @@
 """Locks of a run directory: those of the system, and a lease for file systems that several machines share.
 
 The system releases a lock when its process ends, even if it is killed. On a network file system the lock of a machine
-that died may outlive it, and some file systems keep locks from other machines to themselves. So the lock file also says
+that died may outlive it, and some file systems do not show locks to other machines. So the lock file also says
 whose it is, and its time is renewed every few seconds while it is held. Another machine watches it: a lock that is
 renewed belongs to a living process, and one that is not is replaced by a new file. If its owner comes back, it finds
 another file in its place, and writes nothing (`Lock.check`).
@@ -22,7 +22,7 @@ from pathlib import Path
 import filelock
 
 from vimco.errors import UsageError, printable
-from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, opened, rename_file
+from vimco.files import BINARY, NO_BLOCK, NO_FOLLOW, open_descriptor, rename_file
 
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 20.0  # without a renewal for so long, the process counts as dead
@@ -70,14 +70,14 @@ def lock_for_training(path: Path) -> Iterator[Lock]:
                 "counts as dead.",
                 stacklevel=3,
             )
-            descriptor = _replaced(path, descriptor)
+            descriptor = _replace(path, descriptor)
             stack.callback(os.close, descriptor)
         elif not is_free:
             raise LockedError(f"Another process is training in {path}: wait for it, or stop it first.")
         owner = json.dumps({"host": platform.node(), "process": os.getpid()})
         _write_owner(descriptor, owner)
         stack.callback(_write_owner, descriptor, "")
-        stack.enter_context(_renewed(descriptor))
+        stack.enter_context(_keep_renewing(descriptor))
         yield Lock(path, descriptor)
 
 
@@ -99,7 +99,7 @@ def lock_records(folder: Path) -> Iterator[None]:
     """Lock the records of this folder; wait while another process changes them."""
     with contextlib.ExitStack() as stack:
         try:
-            descriptor = stack.enter_context(opened(folder, os.O_RDONLY))
+            descriptor = stack.enter_context(open_descriptor(folder, os.O_RDONLY))
         except OSError as error:
             raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
         # On a file system without locks, write without one, so that the result is not lost.
@@ -136,7 +136,7 @@ def _owner(descriptor: int) -> tuple[str, int]:
 
 
 def _write_owner(descriptor: int, text: str) -> None:
-    """Write whose lock it is. A file with a second name is left alone: it may be somebody's document."""
+    """Write whose lock it is. A file with a second name, a hard link to any other file, is not changed."""
     with contextlib.suppress(OSError):
         if os.fstat(descriptor).st_nlink == 1:
             os.ftruncate(descriptor, 0)
@@ -144,7 +144,7 @@ def _write_owner(descriptor: int, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _renewed(descriptor: int) -> Iterator[None]:
+def _keep_renewing(descriptor: int) -> Iterator[None]:
     """Renew the time of a lock file in a thread."""
     is_over = threading.Event()
 
@@ -172,7 +172,7 @@ def _is_renewed(file: Path, descriptor: int) -> bool:
         time.sleep(POLL_SECONDS)
         try:
             # On NFS a file that is opened anew shows its present time.
-            with opened(file, os.O_RDONLY | NO_BLOCK | NO_FOLLOW) as again:
+            with open_descriptor(file, os.O_RDONLY | NO_BLOCK | NO_FOLLOW) as again:
                 if os.fstat(again).st_mtime_ns != first or not os.path.samestat(os.fstat(again), os.fstat(descriptor)):
                     return True
         except OSError:
@@ -180,7 +180,7 @@ def _is_renewed(file: Path, descriptor: int) -> bool:
     return False
 
 
-def _replaced(path: Path, dead: int) -> int:
+def _replace(path: Path, dead: int) -> int:
     """Return the descriptor of a new, locked file in the place of a dead process's lock."""
     temporary = path / f".lock.{uuid.uuid4().hex}.part"
     descriptor = _descriptor(temporary, READ_WRITE | os.O_CREAT | os.O_EXCL)

@@ -236,7 +236,7 @@ class _Session:
         elif logged and all(line["update"] != logged for line in there):
             what = f"the line of update {logged:,} was written, and is damaged or gone"
         if what:
-            self.observer.warned(f"{path}: {what}. Parameters and checkpoints do not suffer.")
+            self.observer.warned(f"{path}: {what}. Parameters and checkpoints are not affected.")
         store.truncate_metrics(path, logged)
 
     def run_to_end(self) -> Run:
@@ -247,7 +247,7 @@ class _Session:
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
         try:
-            with self._company_kept(), collect_signals() as self.signals:
+            with self._report_lost_process(), collect_signals() as self.signals:
                 if not self.team.gathered(checkpoints.has_checkpoint(self.run.path))[0]:
                     self._save()
                 for observer in self.observers:
@@ -260,8 +260,8 @@ class _Session:
         return self.run
 
     @contextlib.contextmanager
-    def _company_kept(self) -> Iterator[None]:
-        """Say in a sentence that another process of the team has ended; without it no exchange can be completed."""
+    def _report_lost_process(self) -> Iterator[None]:
+        """Raise a `LostProcessError` where an exchange fails because another process of the team has ended."""
         try:
             yield
         except UsageError:
@@ -329,7 +329,7 @@ class _Session:
         epoch = self.update // self.updates_per_epoch
         if epoch != self.epoch:
             self.epoch, self.order = epoch, self.trainer.epoch_order(self.examples, epoch)
-        self.state = jax.block_until_ready(self.trainer.advanced(self.state, self.examples, self.order, num_updates))
+        self.state = jax.block_until_ready(self.trainer.advance(self.state, self.examples, self.order, num_updates))
         self.update = int(self.state.update)
         if self.state.first_bad_update:
             raise self._not_finite(int(self.state.first_bad_update), "the bound, its gradient or the parameters")

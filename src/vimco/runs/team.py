@@ -1,4 +1,4 @@
-"""The processes that train one run together: what they agree on, and how one's mistake becomes everybody's."""
+"""The processes that train one run together: what they agree on, and how an error in one is raised in all."""
 
 import contextlib
 import hashlib
@@ -22,7 +22,7 @@ def is_lost_process(error: BaseException) -> bool:
 
 
 class CommonError(UsageError):
-    """A mistake of one process that all of them know of, so that they can part in good order."""
+    """An error that every process raises, so that all shut down together."""
 
 
 class Team:
@@ -55,7 +55,7 @@ class Team:
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[None]:
-        """Raise the error of one process, a user's or the file system's, on all, which must come here and wait."""
+        """Raise a UsageError or OSError of any process in all of them. Every process must call this."""
         message = ""
         try:
             yield

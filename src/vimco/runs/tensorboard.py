@@ -17,8 +17,8 @@ NOT_PLOTTED = ("update", "epoch", "seconds", "processor_seconds")
 class EventFiles(Observer):
     """An observer that writes the lines of metrics to the folder `tensorboard` of the run directory.
 
-    It makes the records with tensorboardX and writes them itself. The writer of that library is a thread that dies
-    without a word of a full disk or a clock that jumps; the training would then wait for it for ever.
+    It makes the records with tensorboardX and writes them itself. The writer of that library is a thread that ends
+    silently on a full disk or a clock jump; training would then hang.
     """
 
     def __init__(self) -> None:

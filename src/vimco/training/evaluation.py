@@ -136,7 +136,7 @@ def evaluate(
     The model is any object with `importance_samples(key, batch, num_samples)`. `progress` is called with the number of
     examples done, and of all. The devices of a mesh take whole slices of examples; the results are those of one.
     The jackknife draws the same samples a second time, which doubles the work. The part (2, 5) is the second of five
-    runs of whole slices; `joined` makes of all of them what one call returns, bit for bit.
+    parts, each of whole slices; `joined` joins them to what one call returns, bit for bit.
     """
     if not 1 <= part[0] <= part[1]:
         raise UsageError(f"There is no part {part[0]} of {part[1]}.")

@@ -129,7 +129,7 @@ class Trainer(eqx.Module):
         """Return the order in which an epoch goes through the training set."""
         return jax.random.permutation(jax.random.fold_in(self.key_of_order, epoch), len(examples))
 
-    def advanced(
+    def advance(
         self, state: TrainingState, examples: Examples, order: Int[Array, "N"], num_updates: int
     ) -> TrainingState:
         """Return the state `num_updates` later, all within the epoch of `order`, in one compiled call.
@@ -151,7 +151,7 @@ def _after_first_draw(fixed: tuple[Trainer, Model, Examples], estimator: Estimat
 
 
 def advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
-    """Return the state `num_updates` later; see `Trainer.advanced`."""
+    """Return the state `num_updates` later; see `Trainer.advance`."""
     mesh = fixed[0].mesh
     return _advance(None, fixed, state) if mesh is None else on_every_device(_advance, mesh, fixed, state)
 

@@ -18,6 +18,35 @@ EXP2_COEFFICIENTS = Chebyshev.interpolate(np.exp2, 5, domain=[-0.5, 0.5]).conver
 MOST_FACTORS = 100  # at most 2 each: their product stays far below the largest float32, 2¹²⁸
 
 
+def plain_sample_bernoulli(
+    key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"]
+) -> Float[Array, "K B n"]:
+    """Return the less likely value where a uniform number is below its probability, elsewhere the likelier one."""
+    *_, B, n = logits.shape
+    four = _four_uniforms(*sample_words(key, numbers, (-(-B // 4), n)))
+    is_rare = jnp.concatenate(four, axis=1)[:, :B] < jax.nn.sigmoid(-jnp.abs(logits))
+    return (is_rare != (logits > 0)).astype(logits.dtype)
+
+
+def plain_log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
+    """Return log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis."""
+    return jnp.sum(value * logits - jax.nn.softplus(logits), axis=-1)
+
+
+def plain_log_bernoulli_of_layers(
+    values: tuple[Float[Array, "*#B _"], ...], logits: tuple[Float[Array, "*#B _"], ...]
+) -> Float[Array, "*B"]:
+    """Return the sum of `plain_log_bernoulli` over layers."""
+    first, *others = (plain_log_bernoulli(v, a) for v, a in zip(values, logits, strict=True))
+    return sum(others, start=first)
+
+
+# Why other versions: XLA repeats the cipher in every operation that reads a sample, unless samples are stored in a form
+# that it treats as expensive; dividing by 1 + e is slower than comparing u + u e with e; one exponential and one
+# logarithm for each unit are most of the time of a log-probability, so here the exponential is a polynomial and many
+# units share a logarithm; and XLA does not vectorise a sum over the last axis. docs/explanation/speed.md has the times.
+
+
 @jax.jit  # traced once for each shape
 def sample_bernoulli(
     key: PRNGKeyArray, numbers: Int[Array, "K"], logits: Float[Array, "*#K B n"], part: Part | None = None
@@ -77,7 +106,7 @@ def _exp_of_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -> Float[Array, "*B"]:
-    """Return log Π_i Bernoulli(v_i; σ(a_i)) = Σ_i v_i a_i − log(1 + exp a_i), over the last axis.
+    """Return `plain_log_bernoulli`.
 
     The gradient of the logits is v − σ(a). That of the values is a, and is computed only where required; the formula
     also holds for values between 0 and 1 (means, relaxed samples).
@@ -89,7 +118,7 @@ def log_bernoulli(value: Float[Array, "*#B n"], logits: Float[Array, "*#B n"]) -
 def log_bernoulli_of_layers(
     values: tuple[Float[Array, "*#B _"], ...], logits: tuple[Float[Array, "*#B _"], ...]
 ) -> Float[Array, "*B"]:
-    """Return the sum of `log_bernoulli` over layers, whose leading axes are broadcast, in one pass over all units.
+    """Return `plain_log_bernoulli_of_layers`; leading axes of layers are broadcast. One pass goes over all units.
 
     In float32 the absolute error is up to 2⁻²⁴ for each unit, since factors 1 + e are multiplied.
     """

@@ -5,8 +5,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from vimco.models.kernels.bernoulli import plain_log_bernoulli
+
 FACTORS = 4  # of which one logarithm is taken
 LOGARITHMS = 5  # of one pass; XLA does not vectorise a shorter loop
+
+
+def plain_change_of_children(
+    values: Float[Array, "... B D"],
+    logits: Float[Array, "... B D"],
+    weight: Float[Array, "n D"],
+    turns: Float[Array, "K B n"],
+) -> Float[Array, "K B n"]:
+    """Return the change of the children's log-probability where parent i alone adds t_i W_id to a_d, for every i.
+
+    `turns` are t = ±1.
+    """
+    changed = logits[..., None, :] + turns[..., None] * weight
+    return plain_log_bernoulli(values[..., None, :], changed) - plain_log_bernoulli(values, logits)[..., None]
+
+
+# Why another version: the plain one stores a value for each pair of parent and child in each sample, takes an
+# exponential and a logarithm for each of them, and subtracts large numbers to get small ones.
 
 
 def change_of_children(
@@ -15,9 +35,7 @@ def change_of_children(
     weight: Float[Array, "n D"],
     turns: Float[Array, "K B n"],
 ) -> Float[Array, "K B n"]:
-    """Return the change of Σ_d v_d a_d − log(1 + exp a_d) where parent i alone adds t_i W_id to a_d, for every i.
-
-    `turns` are t = ±1. With p = σ(a) and q = σ(−a) the change is
+    """Return `plain_change_of_children`. With p = σ(a) and q = σ(−a) the change is
 
         Σ_d t_i W_id (v_d − ½) − log(q_d exp(−t_i W_id / 2) + p_d exp(t_i W_id / 2)).
 

@@ -7,8 +7,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+def plain_affine(
+    parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Float[Array, "n"]
+) -> Float[Array, "*B n"]:
+    """Return parent @ weight + bias."""
+    return parent @ weight + bias
+
+
+def plain_with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
+    """Return the same values."""
+    return log_prob
+
+
+# Why other versions: values and gradients are the plain ones, but XLA repeats what it takes for cheap in every
+# operation that reads it. It would compute the residual of `log_bernoulli` once for the gradient of the weights and
+# again for that of the bias, and the coefficient of a sample once for every unit of every layer.
+
+
 def affine(parent: Float[Array, "*B m"], weight: Float[Array, "m n"], bias: Float[Array, "n"]) -> Float[Array, "*B n"]:
-    """Return parent @ weight + bias, computed as a product of two matrices for any leading axes.
+    """Return `plain_affine`, computed as a product of two matrices for any leading axes.
 
     XLA then needs no transpose for the weight's gradient. The barrier, which also acts on the gradient, keeps the
     reshape in place: without it XLA computes the residual of `log_bernoulli` twice, once in each shape.

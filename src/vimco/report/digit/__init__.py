@@ -5,16 +5,17 @@ the weights. The file is self-contained: it needs no network and no server.
 """
 
 import base64
-import html
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment
 
 from vimco.errors import UsageError
-from vimco.models import SigmoidBeliefNetwork
+from vimco.models import MODELS
 from vimco.report.page import policy
 from vimco.runs.directory import Run, Weights
 from vimco.runs.store import named_arrays
@@ -31,28 +32,26 @@ KNOWN = re.compile(
 
 def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> str:
     """Return the page of a run. With `half` the weights are rounded to 16 bits, which makes it half as large."""
-    model = run.model(weights)
-    refuse_other_families(model)
+    family, model = MODELS[run.config.task], run.model(weights)
+    if family.page is None:
+        raise UsageError(f"The page shows sigmoid belief networks; the {family.title} is another kind and has no page.")
+    what = family.page(model)
+    refuse_unknown_arrays(model)
+    context, _ = family.divide(np.zeros(math.prod(run.image_shape)), run.image_shape)
     examples = representatives(run.dataset().test, NUM_EXAMPLES)
     header = {
-        "task": run.config.task,
+        "task": "structured" if context.size else "generative",  # a family of a plugin may have another name
         "shape": run.image_shape,
         "symmetric": run.config.symmetric,
         "examples": _base64(np.packbits(examples, axis=1).tobytes()),
         "reference": _reference(run, weights),
-        "facts": _facts(run, weights, half),
+        "facts": _facts(run, what, weights, half),
     }
     return page_of_model(model, header, title=f"vimco: {run.path.resolve().name}", half=half)
 
 
-def refuse_other_families(model: Any) -> None:
-    """Refuse a model that `model.js` does not know."""
-    if not isinstance(model, SigmoidBeliefNetwork):
-        raise UsageError(
-            f"The page shows sigmoid belief networks; {type(model).__name__} is another kind of model and has no page."
-        )
-    if model.prior.deterministic:
-        raise UsageError("The page shows layers of binary units; this model has deterministic ones, and has no page.")
+def refuse_unknown_arrays(model: Any) -> None:
+    """Refuse a model with arrays that `model.js` does not know."""
     unknown = [name for name in named_arrays(model) if not KNOWN.fullmatch(name)]
     if unknown:
         raise UsageError(
@@ -76,7 +75,7 @@ def representatives(images: np.ndarray, number: int) -> np.ndarray:
     return pixels[sorted(chosen, key=lambda i: -ink[i])].astype(np.uint8)
 
 
-def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title: str, half: bool) -> str:
+def page_of_model(model: Any, header: dict[str, Any], *, title: str, half: bool) -> str:
     """Return the page of a model: the template filled with style, script, header and weights."""
     dtype = np.dtype("<f2" if half else "<f4")
     with np.errstate(over="ignore"):
@@ -88,26 +87,25 @@ def page_of_model(model: SigmoidBeliefNetwork, header: dict[str, Any], *, title:
     header = {**header, "dtype": dtype.name, "arrays": [(name, array.shape) for name, array in arrays.items()]}
     style = _source("page.css")
     script = _source("model.js") + "\n" + _source("page.js")
-    parts = {
-        "policy": policy(script, style),
-        "title": html.escape(title),
-        "style": style,
-        "script": script,
-        "header": json.dumps(header).replace("<", r"\u003c"),  # so that no text in it can end the element
-        "weights": _base64(b"".join(array.tobytes() for array in arrays.values())),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _source("page.html"))
+    template = Environment(autoescape=True, keep_trailing_newline=True).from_string(_source("page.html"))
+    return template.render(
+        policy=policy(script, style),
+        title=title,
+        style=style,
+        script=script,
+        header=json.dumps(header).replace("<", r"\u003c"),  # so that no text in it can end the element
+        weights=_base64(b"".join(array.tobytes() for array in arrays.values())),
+    )
 
 
-def _facts(run: Run, weights: Weights, half: bool) -> list[tuple[str, str]]:
+def _facts(run: Run, what: str, weights: Weights, half: bool) -> list[tuple[str, str]]:
     """Return the description of the model on the page: terms and texts."""
     config = run.config
-    kind = {"generative": "generative", "structured": "bottom half from top half"}[config.task]
     proposal = "learned proposal" if config.proposal == "learned" else "samples from the prior"
     kept = {"best": "best by validation", "best-average": "best average", "latest": "latest"}[weights]
     return [
         ("Run", run.path.resolve().name),
-        ("Model", f"sigmoid belief network {'-'.join(map(str, config.layers))}, {kind}"),
+        ("Model", f"sigmoid belief network {'-'.join(map(str, config.layers))}, {what}"),
         ("Trained with", f"{config.estimator}, K = {config.num_samples}, {proposal}"),
         ("Data", run.data["name"]),
         ("Parameters", f"{kept}, update {run.update_of(weights):,}, {'16' if half else '32'} bits"),

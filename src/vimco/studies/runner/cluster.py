@@ -25,7 +25,7 @@ BATCH_SYSTEMS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluste
 CONNECT_SECONDS = 10
 COUNT_SECONDS = 2  # between two questions for the number of workers
 RESULT_SECONDS = 10  # for a result to come from its worker
-STOP_SECONDS = 60  # after which a task that was asked to stop is left alone: it lets go by itself
+STOP_SECONDS = 60  # to wait for a task that was asked to stop; after that it ends by itself
 LARGEST_OPTIONS = 2**20
 LOST = (OSError, RuntimeError, ValueError)  # what Dask raises when its connection is lost or closed
 
@@ -96,7 +96,7 @@ class _Job:
         return self._known is None and self._future.status == "pending"
 
     def ending(self) -> Ending | None:
-        """Return how it ended; None while it runs or waits. Fetches the result, so Dask's event loop must not call it."""
+        """Return how it ended; None while it runs or waits. It fetches a result: Dask's event loop must not call it."""
         if self._known is None and self._future.status != "pending":
             self._known = self._ending()
         return self._known
@@ -141,7 +141,7 @@ class _Job:
 
 
 @contextlib.contextmanager
-def connected(
+def connect(
     where: str, options: Path | None, output: Path, *, number: int | None, most: int, threads: int | None
 ) -> Iterator[DaskCluster]:
     """Connect to a Dask cluster, or start one by a batch system; refuse one that cannot do the runs of a study.
@@ -159,7 +159,7 @@ def connected(
     with contextlib.ExitStack() as stack:
         made = None
         if where in BATCH_SYSTEMS:
-            made = _made_cluster(where, options)
+            made = _start_cluster(where, options)
             stack.callback(_close, made, timeout=10)
             number = number or most
         elif options is not None:
@@ -222,7 +222,7 @@ def _refuse_other_files(client: Any, output: Path) -> None:
         )
 
 
-def _made_cluster(system: str, path: Path | None) -> Any:
+def _start_cluster(system: str, path: Path | None) -> Any:
     """Start a scheduler in this process whose workers are jobs of a batch system; there are none at first."""
     try:
         import dask_jobqueue
