@@ -142,10 +142,10 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
 def print_named_options(arguments: Sequence[str]) -> None:
     """Print the options of the estimator and of the task that a command line names, after its help."""
     words = [part for argument in arguments for part in argument.split("=", 1)]
-    for option, registry in (("--estimator", ESTIMATORS), ("--task", MODELS)):
+    for flag, registry in (("--estimator", ESTIMATORS), ("--task", MODELS)):
         for word, name in itertools.pairwise(words):
-            if word == option and not name.startswith("-"):
-                out.print(f"\nOf {option} {name}, given as {option}-options option=value ...:")
+            if word == flag and not name.startswith("-"):
+                out.print(f"\nOf {flag} {name}, given as {flag}-options flag=value ...:")
                 print_options(registry[name])
 
 
