@@ -7,7 +7,7 @@ import tyro
 
 from vimco.cli.terminal import out, print_table
 from vimco.errors import UsageError
-from vimco.registry import Entry, in_words, text
+from vimco.registry import Named, in_words, text
 from vimco.runs.directory import Weights
 
 # `program` imports plugins before it parses a command line, because they extend what the parser accepts. A command
@@ -26,7 +26,7 @@ Parameters = Annotated[
 ]
 
 
-def print_options(entry: Entry) -> None:
+def print_options(entry: Named) -> None:
     """Print the options of an estimator or a task, if it has any."""
     rows = [
         (option, words, in_words(hint), text(default)) for option, (hint, default, words, _) in entry.options.items()

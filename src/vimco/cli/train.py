@@ -145,7 +145,7 @@ def print_named_options(arguments: Sequence[str]) -> None:
     for flag, registry in (("--estimator", ESTIMATORS), ("--task", MODELS)):
         for word, name in itertools.pairwise(words):
             if word == flag and not name.startswith("-"):
-                out.print(f"\nOf {flag} {name}, given as {flag}-options flag=value ...:")
+                out.print(f"\nOf {flag} {name}, given as {flag}-options option=value ...:")
                 print_options(registry[name])
 
 
