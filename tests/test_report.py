@@ -21,7 +21,7 @@ from vimco.report.assembly import report
 from vimco.report.markdown import markdown
 from vimco.runs.config import RunConfig
 from vimco.runs.curve import Curve
-from vimco.runs.figures import panels
+from vimco.runs.figures import figure_bytes, panels
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES, Cell
 from vimco.studies.claims import by_curves
@@ -242,6 +242,15 @@ def test_curves_keep_their_style_and_an_empty_panel_says_so():
     assert len(left.get_yticks()) > 1
 
 
+def test_vector_graphics_have_short_coordinates_and_whole_names():
+    curve = Curve("vimco-lr0.001", "", [(1, -5.12345), (2, -4.0), (3, -3.3)], "#000000")
+    svg = figure_bytes(panels({"one": [curve]}, "bound"), "svg").decode()
+    assert "vimco-lr0.001" in svg
+    paths = re.findall(r' d="([^"]*)"', svg)
+    assert paths
+    assert not re.search(r"\.\d{3}|\n[A-Z]", " ".join(paths))
+
+
 def test_smoothing_the_signal_keeps_its_root_mean_square(tmp_path):
     path = recorded_run(tmp_path, run_of("vimco", 5), is_finished=False)
     lines = [{"update": i, "signal_rms": 3.0 if i % 2 else 4.0} for i in range(1, 101)]
@@ -332,19 +341,18 @@ def test_commands_can_be_typed_whatever_a_folder_is_called(tmp_path):
     assert evaluate[2] == train[-1]
 
 
-def test_the_documents_hold_the_full_configuration_of_each_run(tmp_path):
+def test_the_documents_hold_commands_and_no_digests(tmp_path):
+    """A configuration is in runs.json, and follows from the command: neither document makes a reader load it again."""
     configs = {label(config): config for config in (run_of("rws", 2), run_of("nvil", 5))}
     for config in configs.values():
         recorded_run(tmp_path / "runs", config)
     text, page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
-    on_page = re.findall(
-        r'<details><summary>(.*?)</summary>.*?<pre class="configuration"><code>(.*?)</code>',
-        page.read_text(),
-        re.DOTALL,
-    )
-    in_text = re.findall(r"<details><summary>(.*?)</summary>.*?```json\n(.*?)```", text.read_text(), re.DOTALL)
-    for found in (on_page, in_text):
-        assert {name: RunConfig.from_json(json.loads(unescape(record))) for name, record in found} == configs
+    for document in (text.read_text(), unescape(page.read_text())):
+        commands = re.findall(
+            r"<details><summary>(.*?)</summary>.*?^(?:<pre><code>)?(vimco train .*?)$", document, re.S | re.M
+        )
+        assert {name: tyro.cli(Train, args=shlex.split(line)[2:]).config.checked for name, line in commands} == configs
+        assert "checkpoint_seconds" not in document
 
 
 def test_the_caption_of_a_picture_says_what_is_certain(tmp_path):

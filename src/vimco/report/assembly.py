@@ -139,7 +139,7 @@ def _other_runs(runs: Sequence[Run]) -> Section:
 def _runs(runs: Sequence[Run], problems: Sequence[str]) -> Section:
     headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
     table = Table("Every run", headings, tuple(map(_row, runs)), prose=frozenset({0, 1, 6}))
-    text = Text("Each run below opens to its commands and its full configuration; runs.json has them for programs.")
+    text = Text("Each run below opens to the commands that repeat it. Its full configuration is in runs.json.")
     unread = (Text(f"Could not be read: {problem}") for problem in problems)
     title = "Every run, and the commands that repeat it"
     return Section("runs", title, (*unread, table, text, *map(_commands, runs)))
@@ -182,7 +182,7 @@ def _commands(run: Run) -> Commands:
         lines.append(shlex.join(["vimco", "evaluate", folder, *words_of({name: e[name] for name in options})]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
-    return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
+    return Commands(run.name, text, tuple(lines))
 
 
 def _without_repetitions(sections: Sequence[Section]) -> Iterator[Section]:

@@ -78,12 +78,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Commands:
-    """The commands of a run and its configuration, under a name; hidden until opened."""
+    """The commands of a run under a name; hidden until opened."""
 
     name: str
     text: str
     lines: tuple[str, ...]
-    configuration: str  # JSON
 
 
 Block = Table | Versions | Picture | Text | Commands
