@@ -1,6 +1,7 @@
 """The command line: parse, call, print."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import shlex
@@ -115,7 +116,9 @@ def _parsed(arguments: list[str]) -> Any:
     """Return the command. The options of a recipe come first: the last word on an option counts."""
     command = _parsed_words(arguments)
     if isinstance(command, Train) and command.recipe is not None:
-        return _parsed_words([arguments[0], *named_recipe(command.recipe).words, *arguments[1:]])
+        recipe = named_recipe(command.recipe)
+        command = _parsed_words([arguments[0], *recipe.words, *arguments[1:]])
+        return dataclasses.replace(command, config=recipe.completed(command.config))
     return command
 
 
