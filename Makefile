@@ -65,9 +65,10 @@ endif
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
-# Write docs/paper/results.md and its figures, from the records of runs in docs/results.
+# Write docs/paper/results.md and its figures, and the time to quality in docs/explanation/speed.md, from the records of runs in docs/results.
 results: $(VENV)/.installed
 	$(BIN)/vimco report docs/results --output docs/paper --remarks docs/results/remarks.txt
+	$(BIN)/python scripts/time_to_quality.py
 
 # Build the site in site/. Warnings and broken links are errors. Needs no network.
 docs: $(VENV)/.installed-docs

@@ -1,65 +1,152 @@
-"""Print the test likelihood of VIMCO against training time, and draw the validation bound against it.
+"""Write the table and the picture of test likelihood against training time, from the records in docs/results.
 
-    python scripts/time_to_quality.py docs/results bench.json docs/images/time-to-quality.svg
+    python scripts/time_to_quality.py
 
-Times are updates times the milliseconds of one update, which `python -m benchmarks --only update steps` measures on a
-quiet machine: the runs themselves may have shared theirs.
+The table stands in docs/explanation/speed.md. Times are updates times the milliseconds of one update in the tables of
+that page, which `make bench` measures on a quiet machine: the runs themselves may have shared theirs.
 """
 
-import json
-import sys
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from vimco.runs.curve import COLOUR_OF_K
 from vimco.runs.directory import Run
-from vimco.runs.figures import figure_bytes
+from vimco.runs.figures import STYLE, figure_bytes
+from vimco.studies.paper import beyond
 from vimco.studies.paper.protocol import generative
+from vimco.studies.paper.table_1 import PUBLISHED
 from vimco.studies.results import collected, on_protocol
+from vimco.studies.study import kind
 
-SAMPLES = (2, 5, 10, 50)
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PICTURE = DOCS / "explanation" / "speed.md", DOCS / "images" / "time-to-quality.svg"
+START, END = "<!-- written by scripts/time_to_quality.py -->\n", "<!-- end -->\n"
+HEADINGS = ("by", "K", "updates", "minutes here", "minutes in plain JAX", "test NLL, raw", "test NLL, averaged")
+MARKERS = {"VIMCO, rate 1e-3": "o", "recipe warm": "D", "recipe cool-down": "*"}
+SIZES = {"o": 5.5, "D": 5.5, "*": 11}
+SAMPLES = tuple(K for K in PUBLISHED if K > 1)
+Stages = tuple[tuple[int, int], ...]  # K and updates, one after the other
 
 
-def runs_of(runs: list[Run], K: int) -> list[Run]:
-    """Return the runs of VIMCO with K samples at the paper's best rate, 1e-3; the longest is the last."""
-    (cell,) = generative("vimco", K)
-    kept = [run for run in on_protocol(runs, cell) if run.config.learning_rate == 1e-3]
-    return sorted(kept, key=lambda run: run.updates)
+@dataclass(frozen=True)
+class Point:
+    """One measured model: how it was trained, and its negative log-likelihoods."""
 
+    by: str
+    stages: Stages
+    raw: float | None
+    averaged: float | None
 
-def main(folder: Path, bench: Path, picture: Path) -> None:
-    """Print a table in Markdown, and write the picture."""
-    records = json.loads(bench.read_text())
-    own = {r["K"]: r["ms"] for r in records if (r["kind"], r["task"]) == ("update", "generative")}
-    plain = {r["K"]: r["plain_ms"] for r in records if r.get("step") == "a whole update"}
-    runs, _ = collected([folder])
-    figure = Figure(figsize=(5.5, 3.4), layout="constrained")
-    axes = figure.subplots()
-    print("| K | updates | minutes here | minutes in plain JAX | test NLL, raw | test NLL, averaged |")
-    print("|---" * 6 + "|")
-    for K in SAMPLES:
-        of_K = runs_of(runs, K)
-        for run in of_K:
-            for updates in sorted({*run.stages, run.updates}):
-                values = [run.evaluation(1000, weights, updates) for weights in ("best", "best-average")]
-                words = [f"{v['negative_log_likelihood']:.2f}" if v else "–" for v in values]
-                minutes = [f"{updates * ms[K] / 60_000:.1f}" for ms in (own, plain)]
-                print(f"| {K} | {updates:,} | " + " | ".join((*minutes, *words)) + " |")
-        points = of_K[-1].curve("average_validation_bound") or of_K[-1].curve("validation_bound")
-        axes.plot(
-            [update * own[K] / 60_000 for update, _ in points],
-            [bound for _, bound in points],
-            color=COLOUR_OF_K[K],
-            label=f"K = {K}",
+    @property
+    def num_samples(self) -> int:
+        """K at the end of the training."""
+        return self.stages[-1][0]
+
+    @property
+    def quality(self) -> float | None:
+        """The likelihood in the picture."""
+        return self.raw if self.averaged is None else self.averaged
+
+    def minutes(self, milliseconds: dict[int, float]) -> float:
+        """Return how long such a training takes."""
+        return sum(updates * milliseconds[K] for K, updates in self.stages) / 60_000
+
+    def row(self, own: dict[int, float], plain: dict[int, float]) -> str:
+        """Return it as a row of the table."""
+        counts = " + ".join(
+            f"{updates:,}" + (f" at K = {K}" if len(self.stages) > 1 else "") for K, updates in self.stages
         )
-    axes.set(
-        xscale="log", xlabel="minutes of training on two cores", ylabel="validation bound (nats)", ylim=(-125, None)
-    )
-    axes.xaxis.set_major_formatter("{x:g}")  # without mathematical text, which our figures do not parse
-    axes.legend()
-    picture.write_bytes(figure_bytes(figure, "svg"))
+        values = ("–" if value is None else f"{value:.2f}" for value in (self.raw, self.averaged))
+        times = (f"{self.minutes(ms):.1f}" for ms in (own, plain))
+        return "| " + " | ".join((self.by, str(self.num_samples), counts, *times, *values)) + " |"
+
+
+def milliseconds_on(page: str) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the milliseconds of one update by K, of this program and of plain JAX, in the tables of the page."""
+    rows = (r"^\| generative \| (\d+) \| ([\d.]+) \|", r"^\| a whole update \| (\d+) \| ([\d.]+) \|")
+    own, plain = ({int(K): float(ms) for K, ms in re.findall(row, page, re.MULTILINE)} for row in rows)
+    return own, plain
+
+
+def points(runs: Sequence[Run]) -> Iterator[Point]:
+    """Return every model of Table 1 by VIMCO and by recipes that was evaluated, the longest of each K last."""
+    protocol, warm, cool_down = MARKERS
+    for K in SAMPLES:
+        of_K = on_protocol(runs, generative("vimco", K)[0])
+        found = [
+            point
+            for run in of_K
+            if (run.config.learning_rate, run.config.seed) == (1e-3, 0)
+            for updates in (*run.stages, run.updates)
+            for point in _evaluated(run, protocol, ((K, updates),), updates)
+        ]
+        lengths = {point.stages: point for point in found}  # a run and its longer copy have some in common
+        yield from (lengths[stages] for stages in sorted(lengths))
+    for config in beyond.runs():
+        for run in runs:
+            if kind(run.config) == kind(config):
+                yield from _evaluated(run, warm, ((config.num_samples, run.updates),))
+    for K in SAMPLES:
+        for run in beyond.cool_downs(runs, K):
+            if source := beyond.SOURCES.get(Path(run.config.init_from or "").name):
+                yield from _evaluated(run, cool_down, (source, (K, run.updates)))
+
+
+def _evaluated(run: Run, by: str, stages: Stages, updates: int | None = None) -> Iterator[Point]:
+    records = [run.evaluation(1000, weights, updates) for weights in ("best", "best-average")]
+    values = [record["negative_log_likelihood"] if record else None for record in records]
+    if any(values):
+        yield Point(by, stages, *values)
+
+
+def with_table(page: str, found: Sequence[Point]) -> str:
+    """Return the page with the table of these points in its place."""
+    rows = (point.row(*milliseconds_on(page)) for point in found)
+    table = ("| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|", *rows)
+    before, rest = page.split(START)
+    return before + START + "\n" + "\n".join(table) + "\n\n" + END + rest.split(END, 1)[1]
+
+
+@mpl.rc_context(STYLE)
+def picture(found: Sequence[Point], own: dict[int, float]) -> Figure:
+    """Return the likelihoods against minutes; K has a colour and a recipe a marker."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for K in SAMPLES:
+        axes.axhline(PUBLISHED[K]["vimco"], color=COLOUR_OF_K[K], linestyle=":", linewidth=0.9)
+        for by, marker in MARKERS.items():
+            known = [p for p in found if (p.by, p.num_samples) == (by, K) and p.quality is not None]
+            places = [p.minutes(own) for p in known]
+            line = "-" if marker == "o" else ""
+            axes.plot(
+                places, [p.quality for p in known], color=COLOUR_OF_K[K], marker=marker, ls=line, ms=SIZES[marker]
+            )
+    axes.set(xscale="log", xlabel="minutes of training on two cores", ylabel="test NLL (nats), averaged parameters")
+    shown = [
+        m for m in (2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150) if axes.get_xlim()[0] <= m <= axes.get_xlim()[1]
+    ]
+    axes.set_xticks(shown, [str(m) for m in shown])
+    axes.set_xticks([], minor=True)
+    colours = [Line2D([], [], color=COLOUR_OF_K[K], label=f"K = {K}") for K in SAMPLES]
+    shapes = [Line2D([], [], color="#666666", marker=m, ms=SIZES[m], ls="", label=by) for by, m in MARKERS.items()]
+    paper = Line2D([], [], color="#666666", linestyle=":", label="the paper")
+    axes.legend(handles=[*colours, *shapes, paper], ncols=2, loc="upper right")
+    return figure
+
+
+def main() -> None:
+    """Write the table and the picture."""
+    page = PAGE.read_text(encoding="utf-8")
+    found = list(points(collected([DOCS / "results"])[0]))
+    PAGE.write_text(with_table(page, found), encoding="utf-8")
+    PICTURE.write_bytes(figure_bytes(picture(found, milliseconds_on(page)[0]), "svg"))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main()

@@ -2,12 +2,14 @@
 
 import math
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from vimco.report import write_report
 from vimco.studies import STUDIES
+from vimco.studies.results import collected
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "results/" not in page.as_posix())]
@@ -39,6 +41,16 @@ def test_the_results_are_what_a_report_makes_of_the_runs(tmp_path):
     text, _, problems = write_report([records], tmp_path, records / "remarks.txt")
     assert not problems
     assert text.read_text() == (ROOT / "docs" / "paper" / "results.md").read_text()
+
+
+def test_the_time_to_quality_is_that_of_the_runs():
+    """`make results` updates it."""
+    script = runpy.run_path(str(ROOT / "scripts" / "time_to_quality.py"))
+    runs, _ = collected([ROOT / "docs" / "results"])
+    page = (ROOT / "docs" / "explanation" / "speed.md").read_text()
+    found = list(script["points"](runs))
+    assert script["with_table"](page, found) == page
+    assert {point.by for point in found} == set(script["MARKERS"])
 
 
 def test_the_readme_opens_with_a_picture_and_two_commands():

@@ -157,10 +157,10 @@ def test_numbers_lead_to_the_run_that_gave_them(page):
     assert len(identities) == len(set(identities))
 
 
-def test_the_best_of_a_row_is_marked_and_what_was_not_run_is_said(page):
+def test_the_lower_of_each_pair_is_marked_and_what_was_not_run_is_said(page):
     row = "[...document.querySelectorAll('#table-1 tbody')[0].rows].find(r => r.cells[0].textContent == '2')"
     best = page.value(f"[...{row}.cells].filter(c => c.querySelector('strong')).map(c => c.firstChild.textContent)")
-    assert best == ["91.00 ± 0.25", "93.5"]
+    assert best == ["91.00 ± 0.25", "92.00 ± 0.25", "93.00 ± 0.25"]  # the paper has 93.5, 93.6 and 94.6
     assert "Not run" in page.value("document.querySelector('#structured-nll').textContent")
     assert page.value("document.querySelectorAll('.missing').length") > 0
 

@@ -1,14 +1,17 @@
 """The study of recipes: which runs it compares, and at which length."""
 
 import dataclasses
+import shlex
 
 from recorded import recorded_run
 
+from vimco.cli.program import _parsed
 from vimco.runs.config import RunConfig
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES
 from vimco.studies.document import Table
 from vimco.studies.results import collected
+from vimco.studies.study import kind
 
 STUDY = STUDIES["recipes"]
 
@@ -16,6 +19,32 @@ STUDY = STUDIES["recipes"]
 def test_every_recipe_is_a_set_of_options():
     for recipe in RECIPES.values():
         RunConfig(**recipe.options, updates=1000)
+
+
+def test_the_warm_up_takes_half_of_the_updates():
+    """So the recipe with 200,000 updates is the published run; at 50,000 it is the estimator's default."""
+
+    def config_of(words):
+        return _parsed(
+            shlex.split(f"train --recipe warm --data binarized-mnist --num-samples 10 {words}")
+        ).config.checked
+
+    published = config_of("--updates 200000 --estimator-options updates=100000")
+    assert published.estimator_options == ("updates=100000",)
+    assert config_of("--updates 200000").identity == published.identity
+    assert kind(config_of("--updates 200000 --averaging 0.9")) == kind(STUDIES["beyond"].runs()[2])
+    assert config_of("--updates 50000").estimator_options == ()
+    assert config_of("--minutes 5 --schedule-updates 1000").estimator_options == ()
+    assert config_of("--updates 1").estimator_options == ("updates=1",)
+
+
+def test_options_beside_a_recipe_with_a_warm_up_win():
+    def options_of(words):
+        return _parsed(shlex.split(f"train --recipe warm --updates 1000 {words}")).config.checked.estimator_options
+
+    assert options_of("--estimator rloo") == ()
+    assert options_of("--estimator-options updates=25000") == ()
+    assert set(options_of("--estimator-options start=0.1")) == {"start=0.1", "updates=500"}
 
 
 def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
@@ -54,13 +83,16 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     protocol = RunConfig(data="binarized-mnist", num_samples=5, updates=2000, averaging=0.999)
     recorded_run(tmp_path, protocol, likelihood=93.0, average=92.5)
     cool_down = dataclasses.replace(protocol, **RECIPES["cool-down"].options, updates=50)
-    recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="some/long-run"), likelihood=91.7)
+    recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="some/long-run"), likelihood=91.7, average=91.6)
     recorded_run(tmp_path, cool_down, likelihood=60.0)
     runs, problems = collected([tmp_path])
     assert not problems
-    table = study.show(study, runs)[0]
+    table, remark = study.show(study, runs)
+    assert "vimco-K5" not in remark.text
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
-    assert rows["5"] == ["92.50", "91.00", "90.50", "91.70", "92.8", "91.4"]
-    assert rows["2"] == ["–", "not run", "not run", "not run", "93.5", "–"]
+    assert rows["5"] == ["92.50", "91.00", "90.50", "91.70", "91.60", "92.8", "91.4"]
+    assert rows["2"] == ["–", *["not run"] * 4, "93.5", "–"]
     assert table.rows[1][2].detail == "1k updates"
     assert table.rows[1][4].detail == "50 updates after those of long-run"
+    recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="vimco-K5"), likelihood=91.7)
+    assert study.show(study, collected([tmp_path])[0])[-1].text.startswith("vimco-K5 is VIMCO at K = 5")

@@ -1,6 +1,7 @@
 """The command line: parse, call, print."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import shlex
@@ -120,7 +121,9 @@ def _parsed(arguments: list[str]) -> Any:
             print_named_options(arguments)
         raise
     if isinstance(command, Train) and command.recipe is not None:
-        return _parsed_words([arguments[0], *named_recipe(command.recipe).words, *arguments[1:]])
+        recipe = named_recipe(command.recipe)
+        command = _parsed_words([arguments[0], *recipe.words, *arguments[1:]])
+        return dataclasses.replace(command, config=recipe.completed(command.config))
     return command
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -83,13 +83,15 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     rest.append(_claims(on, shown))
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
-    if others := [run for run in runs if not any(study.cells_of([run]) for study in STUDIES.values())]:
+    linked = {link for section in rest for link in section.links}  # a study may show runs that it does not plan
+    others = [run for run in runs if not any(study.cells_of([run]) for study in STUDIES.values())]
+    if others := [run for run in others if anchor(run.name) not in linked]:
         rest.append(_other_runs(others))
     rest.append(_runs(runs, problems))
-    notes = dict.fromkeys(note for run in runs if (note := run.summary().get("note", "")))
+    notes = dict.fromkeys(f"{run.data['name']}: {note}" for run in runs if (note := run.summary().get("note", "")))
     introduction = (INTRODUCTION, f"Data: {', '.join(names)}.", *notes)
     title = "Variational inference for Monte Carlo objectives: results"
-    return Document(title, introduction, tuple(_with_distinct_names([*front, *rest])))
+    return Document(title, introduction, tuple(_with_distinct_names(_without_repetitions([*front, *rest]))))
 
 
 def record(run: Run) -> dict[str, object]:
@@ -138,7 +140,7 @@ def _other_runs(runs: Sequence[Run]) -> Section:
 def _runs(runs: Sequence[Run], problems: Sequence[str]) -> Section:
     headings = ("run", "model", "rate", "seed", "updates", "best validation bound", "negative log-likelihood")
     table = Table("Every run", headings, tuple(map(_row, runs)), prose=frozenset({0, 1, 6}))
-    text = Text("Each run below opens to its commands and its full configuration; runs.json has them for programs.")
+    text = Text("Each run below opens to the commands that repeat it. Its full configuration is in runs.json.")
     unread = (Text(f"Could not be read: {problem}") for problem in problems)
     title = "Every run, and the commands that repeat it"
     return Section("runs", title, (*unread, table, text, *map(_commands, runs)))
@@ -181,10 +183,20 @@ def _commands(run: Run) -> Commands:
         lines.append(shlex.join(["vimco", "evaluate", folder, *words_of({name: e[name] for name in options})]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
-    return Commands(run.name, text, tuple(lines), json.dumps(run.config.to_json(), indent=1))
+    return Commands(run.name, text, tuple(lines))
 
 
-def _with_distinct_names(sections: Sequence[Section]) -> Iterator[Section]:
+def _without_repetitions(sections: Sequence[Section]) -> Iterator[Section]:
+    """Return the sections, each paragraph that is said once in the first of them that has it."""
+    said: set[str] = set()
+    for section in sections:
+        once = [block.text for block in section.blocks if isinstance(block, Text) and block.is_said_once]
+        blocks = [block for block in section.blocks if not (isinstance(block, Text) and block.text in said)]
+        said.update(once)
+        yield replace(section, blocks=tuple(blocks))
+
+
+def _with_distinct_names(sections: Iterable[Section]) -> Iterator[Section]:
     """Return the sections with distinct anchors and picture files, where several data sets share a study."""
     seen: Counter[str] = Counter()
     for section in sections:

@@ -32,9 +32,7 @@ def markdown_of_block(block: Block) -> str:
         case Commands():
             summary = f"<details><summary>{escape(printable(block.name))}</summary>"
             commands = _code("sh", "\n".join(map(printable, block.lines)))
-            return (
-                f"{summary}\n\n{plain(block.text)}\n\n{commands}\n\n{_code('json', block.configuration)}\n\n</details>"
-            )
+            return f"{summary}\n\n{plain(block.text)}\n\n{commands}\n\n</details>"
 
 
 def plain(text: str) -> str:

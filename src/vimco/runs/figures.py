@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -16,6 +17,7 @@ from vimco.runs.curve import COLOURS, Curve
 
 STYLE: Any = {
     "font.size": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # a vector graphic repeats the list with every word
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -39,7 +41,17 @@ def figure_bytes(figure: Figure, kind: str = "png") -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name may contain characters that the font lacks
         figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
-    return buffer.getvalue()
+    content = buffer.getvalue()
+    return _shortened(content) if kind == "svg" else content
+
+
+def _shortened(svg: bytes) -> bytes:
+    """Return the picture with coordinates to a hundredth of a point, and without line breaks in its paths."""
+
+    def short(attribute: re.Match[bytes]) -> bytes:
+        return re.sub(rb"(\.\d\d)\d+", rb"\1", attribute[0]).replace(b" \n", b"")
+
+    return re.sub(rb' (d|x|y|transform)="[^"]*"', short, svg)
 
 
 @mpl.rc_context(STYLE)

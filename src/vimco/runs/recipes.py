@@ -1,10 +1,12 @@
 """Recipes: sets of options with a name, measured here or published elsewhere. The paper's protocol is the default."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from vimco.errors import UsageError
-from vimco.runs.config import words_of
+from vimco.runs.config import RunConfig, words_of
+
+C = TypeVar("C", bound=RunConfig)
 
 
 @dataclass(frozen=True)
@@ -13,11 +15,24 @@ class Recipe:
 
     what: str
     options: dict[str, Any]  # fields of `RunConfig`
+    has_warmup: bool = False  # of its estimator, whose option `updates` is the length of it
 
     @property
     def words(self) -> list[str]:
         """The options as words of the command line."""
         return words_of(self.options)
+
+    def completed(self, config: C) -> C:
+        """Return a configuration by this recipe with what depends on its budget: a warm-up takes half of the updates.
+
+        The estimator's default stays where the budget is in other units. What was given beside the recipe stays too.
+        """
+        is_given = any(option.startswith("updates=") for option in config.estimator_options)
+        is_other = config.estimator != self.options.get("estimator")
+        if not self.has_warmup or not config.updates or is_given or is_other:
+            return config
+        half = f"updates={max(1, config.updates // 2)}"
+        return replace(config, estimator_options=(half, *config.estimator_options))
 
 
 RECIPES: dict[str, Recipe] = {
@@ -26,8 +41,10 @@ RECIPES: dict[str, Recipe] = {
         {"learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
     ),
     "warm": Recipe(
-        "falling, and an objective that goes from near the ELBO to the multi-sample bound over 25,000 updates",
+        "falling, and an objective that goes from near the ELBO to the multi-sample bound over the first half of "
+        "--updates, or over 25,000 updates if they are not given",
         {"estimator": "renyi-warmup", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+        has_warmup=True,
     ),
     "cool-down": Recipe(
         "a short training from the weights of a long one, named by --init-from, perhaps with more samples: the usual "

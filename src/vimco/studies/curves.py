@@ -93,8 +93,5 @@ def picture_of(run: Run | None, name: str, caption: str) -> Picture | Text:
         return Text(f"The picture of {run.name} is left out: samples.png cannot be read ({error.strerror}).")
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         return Text(f"The picture of {run.name} is left out: samples.png is not a PNG file of at most 20 MB.")
-    caption = (
-        f"{caption} This is samples.png of {run.name}: drawn at the end of training with the best parameters by "
-        "validation, unless vimco sample has drawn it anew since, with options of its own."
-    )
+    caption = f"{caption} This is samples.png of {run.name}."
     return Picture(name, "png", content, caption, caption)

@@ -73,16 +73,16 @@ class Text:
     """A paragraph."""
 
     text: str
+    is_said_once: bool = False  # how to read a table, for example: a document leaves its repetitions out
 
 
 @dataclass(frozen=True)
 class Commands:
-    """The commands of a run and its configuration, under a name; hidden until opened."""
+    """The commands of a run under a name; hidden until opened."""
 
     name: str
     text: str
     lines: tuple[str, ...]
-    configuration: str  # JSON
 
 
 Block = Table | Versions | Picture | Text | Commands
@@ -95,6 +95,13 @@ class Section:
     anchor: str
     title: str
     blocks: tuple[Block, ...]
+
+    @property
+    def links(self) -> set[str]:
+        """The anchors that its tables lead to."""
+        tables = [t for b in self.blocks for t in (b.tables.values() if isinstance(b, Versions) else [b])]
+        rows = [row for table in tables if isinstance(table, Table) for row in table.rows]
+        return {entry.links_to for row in rows for entry in row if entry.links_to}
 
     def renamed(self, suffix: str) -> "Section":
         """Return it with a suffix to its anchor and the names of its pictures."""

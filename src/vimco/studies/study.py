@@ -54,6 +54,7 @@ class Study:
     noise: Callable[[Cell], tuple[str, ...]] = lambda _cell: ()
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
+    lists_missing: bool = True  # a list of the cells that were not run follows what is shown
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -81,7 +82,7 @@ class Study:
             title = cell.title if has_one_model else f"{cell.title}, {'-'.join(map(str, cell.layers))}"
             sizes.setdefault(title, []).append(str(cell.num_samples))
         listed = "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())
-        rest = [Text(f"Not run: {listed}.")] if missing else []
+        rest = [Text(f"Not run: {listed}.")] if missing and self.lists_missing else []
         return Section(self.name, self.title, (*self.show(self, runs), *rest))
 
     def adjusted(

@@ -14,10 +14,13 @@ from vimco.studies.study import Study
 
 EXPLANATION = (
     "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
-    "where there are several seeds, the number is their mean and ± its standard error over seeds. The lowest of each "
-    "row is marked, if all of them were measured after equally many updates; below each number are its own. The paper "
-    "does not state its updates."
+    "where there are several seeds, the number is their mean and ± its standard error over seeds. Below each number "
+    "are its updates; the paper does not state its own."
 )
+MARKED = {
+    True: "Marked: the lower of ours and the paper's, for each method that has both",
+    False: "Marked: the lowest of a row, where all were measured after equally many updates",
+}
 PARAMETERS: dict[Weights, tuple[str, str]] = {
     "best": ("raw", "the best model by validation"),
     "best-average": ("averaged", "averaged parameters"),
@@ -33,8 +36,13 @@ def likelihood_tables(
     titles: Sequence[str] = (),
 ) -> list[Block]:
     """Return tables of the cells of a study beside published numbers, with raw and (if kept) averaged parameters, and
-    how to read them. Columns are named after their estimators unless `titles` are given."""
+    how to read them. Columns are named after their estimators unless `titles` are given.
+
+    Where there are published numbers, the lower of each pair is marked: ours, or the published one of the same cell.
+    Otherwise the lowest of each row is, if all of it was measured after equally many updates.
+    """
     published = published or {}
+    is_comparable = all(run.data["name"] == PAPER.data for run in runs)
     names = [cell.estimator for cell in next(iter(rows.values()))]
     short_titles = titles or [short_title_of(name) for name in names]
     titles = titles or [ESTIMATORS.title_of(name) for name in names]
@@ -47,59 +55,78 @@ def likelihood_tables(
         body = []
         for title, row in rows.items():
             numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for cell in row]
-            is_fair = len({value.updates for value in numbers if value}) == 1  # a longer run would win by its length
             here = [
                 _entry(runs, cell, value, weights) if cell in study.cells else Entry("–")
                 for cell, value in zip(row, numbers, strict=True)
             ]
-            quoted = [published.get(row[i]) for i in columns]
+            quoted = [published.get(cell) for cell in row]
             there = [Entry("–" if value is None else f"{value:.{digits}f}") for value in quoted]
-            values = [value.value if value and is_fair else None for value in numbers]
-            body.append((Entry(title), *_with_best(here, values), *_with_best(there, quoted)))
+            values = [value.value if value else None for value in numbers]
+            if not published:
+                is_fair = (
+                    len({value.updates for value in numbers if value}) == 1
+                )  # a longer run would win by its length
+                here = _with_best(here, values) if is_fair else here
+            elif is_comparable:
+                columns_of_row = zip(here, there, values, quoted, strict=True)
+                pairs = [_with_best((ours, theirs), both) for ours, theirs, *both in columns_of_row]
+                here, there = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
+            body.append((Entry(title), *here, *(there[i] for i in columns)))
         caption = f"{parameters}, {study.evaluation_samples} samples an image"
+        if any(entry.is_best for row in body for entry in row):
+            caption += f". {MARKED[bool(published)]}"
         tables[version] = Table(
             f"Negative log-likelihood of the test set in nats: {caption}",
             headings,
             tuple(body),
             frozenset(range(len(titles) + 1, len(headings))),
         )
-    blocks: list[Block] = [Versions(tables) if is_averaged else tables["raw"], Text(EXPLANATION)]
-    if published and any(run.data["name"] != PAPER.data for run in runs):
+    blocks: list[Block] = [Versions(tables) if is_averaged else tables["raw"], Text(EXPLANATION, is_said_once=True)]
+    if published and not is_comparable:
         blocks.append(Text(f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."))
     return blocks
 
 
 def distances(study: Study, runs: Sequence[Run], published: Mapping[Cell, float]) -> list[Block]:
-    """Return how far each measured cell is above or below its published number, and how its bound still rises."""
+    """Return how far each measured cell is above or below its published number, and how its bound still rises.
+
+    The raw and the averaged number may be of two runs, each the best by validation, so each has its own length.
+    """
     body = []
     for cell, value in published.items():
-        numbers = [number(runs, cell, study.evaluation_samples or 0, weights) for weights in PARAMETERS]
-        measured = next(filter(None, numbers), None)
-        if measured is None or measured.runs[0].data["name"] != PAPER.data:
-            continue
-        differences = [_signed(n.value - value if n else None) for n in numbers]
-        title = Entry(f"{cell.title}, K = {cell.num_samples}")
-        rise = _signed(last_doubling(measured.runs[0]))
-        body.append((title, *differences, Entry(short_count(measured.updates)), rise))
+        numbers = {weights: number(runs, cell, study.evaluation_samples or 0, weights) for weights in PARAMETERS}
+        if any(n and n.runs[0].data["name"] == PAPER.data for n in numbers.values()):
+            differences = [_difference(measured, value, weights) for weights, measured in numbers.items()]
+            body.append((Entry(f"{cell.title}, K = {cell.num_samples}"), *differences))
     if not body:
         return []
-    headings = ("method", *(f"{version} − paper" for version, _ in PARAMETERS.values()), "updates", "last doubling")
+    headings = ("method", *(f"{version} − paper" for version, _ in PARAMETERS.values()))
     return [
         Table("Distance from the paper's numbers in nats: below zero is better than the paper", headings, tuple(body)),
         Text(
-            "Last doubling: how far the validation bound, with the training K, rose in the second half of the updates. "
-            "Where it still rises by a nat or more, a longer training can be expected to lower the number."
+            "Last doubling: how far the validation bound of these parameters, with the training K, rose in the second "
+            "half of the updates. Where it still rises by a nat or more, a longer training can be expected to lower "
+            "the number.",
+            is_said_once=True,
         ),
     ]
 
 
-def _signed(value: float | None) -> Entry:
-    return Entry("–" if value is None else f"{value:+.2f}".replace("-", "−"))
+def _difference(measured: Number | None, published: float, weights: Weights) -> Entry:
+    if measured is None:
+        return Entry("–")
+    rise = last_doubling(measured.runs[0], weights)
+    doubling = "" if rise is None else f", last doubling {_signed(rise)}"
+    return Entry(_signed(measured.value - published), f"{short_count(measured.updates)} updates{doubling}")
 
 
-def last_doubling(run: Run) -> float | None:
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def last_doubling(run: Run, weights: Weights = "best") -> float | None:
     """Return by how many nats the validation bound rose over the second half of a run; None without a point there."""
-    points = run.curve("validation_bound")
+    points = run.curve("validation_bound" if weights == "best" else "average_validation_bound")
     earlier = [value for update, value in points if update <= points[-1][0] / 2]
     return points[-1][1] - earlier[-1] if earlier else None
 

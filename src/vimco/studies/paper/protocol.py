@@ -23,9 +23,11 @@ def structured(proposal: str, estimator: str, *sizes: int, layers: tuple[int, ..
     return [Cell("structured", proposal, layers, estimator, K) for K in sizes]
 
 
-def recipe(name: str) -> dict[str, Any]:
-    """Return the options of a recipe; averaging comes from the command line."""
-    return {option: value for option, value in RECIPES[name].options.items() if option != "averaging"}
+def recipe(name: str, updates: int | None = None) -> dict[str, Any]:
+    """Return the options of a recipe, for a budget if one is given; averaging comes from the command line."""
+    options = {option: value for option, value in RECIPES[name].options.items() if option != "averaging"}
+    completed = RECIPES[name].completed(replace(PAPER, updates=updates, **options))
+    return {**options, "estimator_options": completed.estimator_options}
 
 
 def at_every_rate(cells: Iterable[Cell]) -> list[RunConfig]:
