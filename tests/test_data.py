@@ -554,7 +554,9 @@ def test_missing_file_and_unknown_name(tmp_path):
     with pytest.raises(UsageError, match=r"no file .*own\.npy"):
         load_dataset(str(tmp_path / "own.npy"))
     for use in (load_dataset, fetch):
-        with pytest.raises(UsageError, match=r"no data set 'minst'; choose one of binarized-mnist, caltech-.*\.npz file"):
+        with pytest.raises(
+            UsageError, match=r"no data set 'minst'; choose one of binarized-mnist, caltech-.*\.npz file"
+        ):
             use("minst")
 
 
