@@ -105,7 +105,7 @@ def test_a_pattern_matches_whole_parts():
 
 
 def test_an_unknown_study_is_told_with_the_known_ones():
-    with pytest.raises(UsageError, match="table-1, structured-nll, attention, beyond, figure-1"):
+    with pytest.raises(UsageError, match="one of attention, beyond, estimators, figure-1"):
         STUDIES["table-2"]
 
 
