@@ -1,5 +1,7 @@
 """Every estimator with every family of models, proposal and K: it works, or is refused before anything is written."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -105,21 +107,42 @@ def test_only_named_estimators_are_in_the_table():
     assert {name.split()[0] for name in REFUSED} <= PACKAGED
 
 
+def batch_of(kind):
+    return copies(example_of("generative" if kind == "gaussian" else kind), 2)
+
+
+@functools.cache
+def estimator_of(name, width):
+    """Return an estimator for images of this many pixels."""
+    estimator, *options = name.split()
+    return named_estimator(estimator, jax.random.key(0), jnp.zeros(width), options)
+
+
+@functools.cache
+def samples_of(kind, needs, K):
+    """Return the shapes of a model's samples for estimators with these needs, or the message of the refusal."""
+
+    def drawn(key):
+        return samples_for(model_of(kind), needs, Keys(key, key, key), batch_of(kind), K)
+
+    return answer_of(drawn, jax.random.key(0))
+
+
 @pytest.mark.filterwarnings("ignore:Leaving the sample out")
 @pytest.mark.parametrize("name", sorted(PACKAGED | set(REFUSED)))
 def test_a_combination_works_or_is_refused_with_a_sentence(name):
-    """The update is traced, as in a run before anything is written."""
+    """The update is traced, as in a run before anything is written; samples once for all estimators of equal needs."""
     for (kind, K), message in (EVERY | REFUSED.get(name, {})).items():
-        batch = copies(example_of("generative" if kind == "gaussian" else kind), 2)
-        mean = jnp.zeros(batch.observation.shape[1] + batch.context.shape[1])
+        batch = batch_of(kind)
+        estimator = estimator_of(name, batch.observation.shape[1] + batch.context.shape[1])
 
-        def rehearsal(key, kind=kind, K=K, batch=batch, mean=mean):
-            estimator = named_estimator(name.split()[0], key, mean, name.split()[1:])
-            samples = samples_for(model_of(kind), estimator.needs, Keys(key, key, key), batch, K)
+        def rehearsal(samples, estimator=estimator, batch=batch):
             estimate = estimator(samples, batch)
             return estimate.surrogate, estimator.updated(estimate)
 
-        answer = answer_of(rehearsal)
+        answer = samples_of(kind, estimator.needs, K)
+        if not isinstance(answer, str):
+            answer = answer_of(rehearsal, answer)
         if isinstance(answer, str):
             assert message is not None, f"List this in REFUSED, if it is meant: {name}, {kind}, K = {K}: {answer}"
             assert message in answer, (kind, K, answer)
@@ -129,10 +152,10 @@ def test_a_combination_works_or_is_refused_with_a_sentence(name):
             assert answer[0].shape == (2,)
 
 
-def answer_of(rehearsal):
-    """Return the shapes of the estimate, or the message of the refusal."""
+def answer_of(function, argument):
+    """Return the shapes of what a function returns, or the message of the refusal."""
     try:
-        return eqx.filter_eval_shape(rehearsal, jax.random.key(0))
+        return eqx.filter_eval_shape(function, argument)
     except UsageError as error:
         return str(error)
 
