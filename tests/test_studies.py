@@ -378,12 +378,15 @@ def test_runs_save_and_end_when_the_study_is_killed(tmp_path):
 BLOCKED = """
 import dataclasses, os, time
 from pathlib import Path
+import equinox as eqx
 from vimco import VIMCO
 from vimco.estimators.estimator import ESTIMATORS
 from vimco.studies import Study, register_study
 from vimco.studies.cells import PAPER
 
 class Blocked(VIMCO):
+    own: object = eqx.field(static=True, default_factory=object)  # unlike the one of the trace before the run
+
     def __call__(self, samples, batch=None):
         if any(Path("studies").rglob("checkpoint.safetensors")):  # the first is written just before the run compiles
             Path(str(os.getpid())).touch()
@@ -439,12 +442,31 @@ def vimco(*arguments):
 
 
 FEW = 30  # samples of an evaluation, in place of a thousand
+# The program, whose models have 4 units where their configurations say 200.
+FEW_UNITS = """
+import dataclasses
+from vimco.runs import directory, experiment
+
+def small_model(config, *rest, build=experiment.untrained_model):
+    return build(dataclasses.replace(config, layers=tuple(units // 50 for units in config.layers)), *rest)
+
+directory.untrained_model = experiment.untrained_model = small_model
+from vimco_start import main
+main()
+"""
+STUDY_OF_FEW_UNITS = f"""
+from vimco.studies.runner import local
+local.PROGRAM = ("-c", {FEW_UNITS!r})
+from vimco_start import main
+main()
+"""
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Return a folder in which the runs of the tests below are done once, and evaluated with few samples."""
+    """Return a folder in which the runs of the tests below are done once: few units, evaluated with few samples."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "PROGRAM", ("-c", FEW_UNITS))
         for name in ("table-1", "means"):
             patch.setitem(STUDIES, name, dataclasses.replace(STUDIES[name], evaluation_samples=FEW))
         yield tmp_path_factory.mktemp("toy")
@@ -507,7 +529,7 @@ def test_an_interrupted_study_goes_on(toy, capfd):
     only = ["--only", "learned-*-vimco-K20"]
     (path,) = run_paths(toy, "figure-2", *only[1:])
     options = [option if option != str(UPDATES) else "1000000" for option in OPTIONS]
-    arguments = [*PROGRAM, "study", "figure-2", *options, *only, "--output", str(toy)]
+    arguments = [sys.executable, "-c", STUDY_OF_FEW_UNITS, "study", "figure-2", *options, *only, "--output", str(toy)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (path / "metrics.jsonl").exists() or not (path / "metrics.jsonl").read_text():
         assert process.poll() is None, process.communicate()

@@ -150,6 +150,7 @@ def _after_first_draw(fixed: tuple[Trainer, Model, Examples], estimator: Estimat
     return estimator.updated(estimate), estimate.objective is not None
 
 
+@eqx.filter_jit  # without options, so that other traces may contain it: JAX keeps its trace, which takes seconds
 def advance(fixed: tuple[Trainer, Examples, Array, Array], state: TrainingState) -> TrainingState:
     """Return the state `num_updates` later; see `Trainer.advance`."""
     mesh = fixed[0].mesh
@@ -170,7 +171,7 @@ def _advance(part: Part | None, fixed: tuple[Trainer, Examples, Array, Array], s
     return eqx.tree_at(lambda state: state.first_bad_update, after, number)
 
 
-_compiled_advance = compiled(advance, donate="all-except-first")
+_compiled_advance = compiled(lambda fixed, state: advance(fixed, state), donate="all-except-first")
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
