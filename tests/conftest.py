@@ -44,3 +44,17 @@ def float64():
     """Set double precision for one test; the default is JAX's float32, as for users."""
     with jax.enable_x64(True):
         yield
+
+
+# The files that take longest, in this order, come before the others: with a file at a time for each process, none waits
+# long for the last file of another.
+LONGEST = (
+    *("studies", "program", "runs", "layered", "pages", "fast_path", "numpyro", "combinations", "attention"),
+    *("unbiasedness", "training", "gaussian", "report", "models", "estimators", "noise", "hostile_reports"),
+    *("plugins", "soak", "examples", "fuzzing", "straight_through", "documents"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
