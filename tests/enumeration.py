@@ -37,7 +37,7 @@ class Toy:
     log_proposal: np.ndarray  # (M,)
     gradient_of_log_joint: np.ndarray  # (M, number of parameters)
     gradient_of_log_proposal: np.ndarray  # the same
-    unravel: Callable[[Any], Any]  # from a vector of all parameters to a tree like the model
+    unravel: Callable[[Any], Any]  # from a vector of all parameters to a tree of NumPy arrays like the model
     shared_parameters: bool = False
 
     @classmethod
@@ -50,8 +50,15 @@ class Toy:
             record = samples(eqx.combine(unravel(flat), rest))
             return record.log_joint[0], record.log_proposal[0]
 
-        values, jacobians = jax.jit(lambda flat: (tables(flat), jax.jacrev(tables)(flat)))(flat)
-        return cls(model, example, *map(np.asarray, (*values, *jacobians)), unravel)
+        values, jacobians, numbers = jax.jit(
+            lambda flat: (tables(flat), jax.jacrev(tables)(flat), unravel(jnp.arange(flat.size, dtype=flat.dtype)))
+        )(flat)
+        places = jax.tree.map(lambda leaf: np.asarray(leaf).astype(int), numbers)  # of all parameters in a vector
+
+        def unraveled(vector):
+            return jax.tree.map(np.asarray(vector).__getitem__, places)
+
+        return cls(model, example, *map(np.asarray, (*values, *jacobians)), unraveled)
 
     def sets(self, K: int) -> np.ndarray:
         """Return the numbers (K, M^K) of the configurations in every set of K samples."""
@@ -90,7 +97,7 @@ class Toy:
     def exact_gradient(self, K: int, order: float = 0.0) -> np.ndarray:
         """Return ∇L^K, the derivative of the sum over all sets: a vector of all parameters. Order 1 is the ELBO."""
         tables = (jnp.asarray(self.log_joint), jnp.asarray(self.log_proposal))
-        of_joint, of_proposal = _gradient_of_expected_bound(self.sets(K), *tables, order)
+        of_joint, of_proposal = map(np.asarray, _gradient_of_expected_bound(self.sets(K), *tables, order))
         return of_joint @ self.gradient_of_log_joint + of_proposal @ self.gradient_of_log_proposal
 
     def gradients(self, estimator: Estimator, K: int) -> np.ndarray:
@@ -119,15 +126,15 @@ class Toy:
 
     def of_proposal(self, vector: np.ndarray) -> np.ndarray:
         """Return the part of a gradient that belongs to the proposal of an SBN."""
-        return ravel_pytree(self.unravel(jnp.asarray(vector)).proposal)[0]
+        return raveled(self.unravel(vector).proposal)
 
     def of_prior(self, vector: np.ndarray) -> np.ndarray:
         """Return the part of a gradient that belongs to P(h | c)."""
-        return ravel_pytree(self.unravel(jnp.asarray(vector)).prior)[0]
+        return raveled(self.unravel(vector).prior)
 
     def of_likelihood(self, vector: np.ndarray) -> np.ndarray:
         """Return the part of a gradient that belongs to P(x | h)."""
-        return ravel_pytree(self.unravel(jnp.asarray(vector)).likelihood)[0]
+        return raveled(self.unravel(vector).likelihood)
 
     def blocks(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Return the parts of a gradient that an estimator may scale separately."""
@@ -136,8 +143,13 @@ class Toy:
 
     def of_model(self, vector: np.ndarray) -> np.ndarray:
         """Return the part of a gradient that belongs to P(x, h | c)."""
-        tree = self.unravel(jnp.asarray(vector))
-        return ravel_pytree((tree.prior, tree.likelihood))[0]
+        tree = self.unravel(vector)
+        return raveled((tree.prior, tree.likelihood))
+
+
+def raveled(tree: Any) -> np.ndarray:
+    """Return all arrays of a tree as a vector, as `ravel_pytree`, but without compiling anything."""
+    return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves(tree))])
 
 
 def num_auxiliary(estimator: Estimator) -> int:
@@ -154,7 +166,7 @@ def gradients_through_model(toy: Toy, estimators: Sequence[Estimator], K: int, s
     parameters, rest = partition(toy.model)
     flat, unravel = ravel_pytree(parameters)
     widths = tuple(layer.bias.shape[0] for layer in toy.model.prior.layers)
-    latents = tuple(jnp.asarray(h[0])[toy.sets(K)] for h in binary_configurations(widths))
+    latents = tuple(jnp.asarray(h[0][toy.sets(K)]) for h in binary_configurations(widths))
     batch = copies(toy.example, len(toy.log_joint) ** K)
 
     def surrogates(flat):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumeration import Toy, copies, cosine, gradient_of_surrogates
+from enumeration import Toy, copies, cosine, gradient_of_surrogates, raveled
 from jax.flatten_util import ravel_pytree
 from recorded import recorded_run
 
@@ -59,9 +59,8 @@ def toy_of(proposal):
 
 def part(toy, vector, name):
     """Return the part of a gradient that belongs to policy, classifier, proposal, or core with glimpse network."""
-    tree = toy.unravel(jnp.asarray(vector))
-    parts = (tree.glimpse, tree.place, tree.input, tree.recurrent) if name == "core" else getattr(tree, name)
-    return ravel_pytree(parts)[0]
+    tree = toy.unravel(vector)
+    return raveled((tree.glimpse, tree.place, tree.input, tree.recurrent) if name == "core" else getattr(tree, name))
 
 
 @pytest.mark.usefixtures("float64")
@@ -97,7 +96,7 @@ class TestProbabilities:
 
     def test_all_labels_and_paths_sum_to_one(self):
         model, batch = tiny_model("prior"), copies(example(), 16)
-        paths = model.paths(batch, lambda t, _: jnp.asarray(PATHS)[None, :, t])
+        paths = eqx.filter_jit(lambda m: m.paths(batch, lambda t, _: jnp.asarray(PATHS)[None, :, t]))(model)
         assert np.sum(np.exp(paths.log_prior + jax.nn.logsumexp(paths.log_labels, -1))) == pytest.approx(1, abs=1e-12)
 
     def test_retina_is_means_of_pixels_around_a_centre(self):

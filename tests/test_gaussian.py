@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 MEAN = np.array([0.3, 0.6])
 
 
+@eqx.filter_jit
 def tiny(layers, hidden=2, scale=1.0):
     """Return a model whose parameters are far from zero, and one example. A smaller `scale` makes it smoother."""
     model = gaussian_model(jax.random.key(1), layers, jnp.asarray(MEAN), hidden=(hidden,) * len(layers))
@@ -59,16 +60,20 @@ def densities(model, latents, x):
 
 def test_log_probabilities_are_the_definitions():
     model, batch = tiny((2, 3))
-    noise = model.noise(jax.random.key(0), jnp.arange(4), batch)
-    latents, log_proposal = model.proposal_sample(jax.random.key(0), jnp.arange(4), batch)
+
+    @eqx.filter_jit
+    def answers(key, numbers):
+        noise = model.noise(key, numbers, batch)
+        latents, log_proposal = model.proposal_sample(key, numbers, batch)
+        records = model.weighted(noise, batch), model.frozen_weighted(noise, batch)
+        expected = densities(model, latents, batch.observation)
+        return latents, expected, *records, (log_proposal, model.log_proposal(latents, batch))
+
+    latents, expected, record, frozen, of_latents = answers(jax.random.key(0), jnp.arange(4))
     assert [z.shape for z in latents] == [(4, 1, 2), (4, 1, 3)]
-    expected = densities(model, latents, batch.observation)
-    record = model.weighted(noise, batch)
     np.testing.assert_allclose(record.log_joint, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(record.log_proposal, expected[1], rtol=1e-12)
-    np.testing.assert_allclose(log_proposal, expected[1], rtol=1e-12)
-    np.testing.assert_allclose(model.log_proposal(latents, batch), expected[1], rtol=1e-12)
-    frozen = model.frozen_weighted(noise, batch)
+    for log_proposal in (record.log_proposal, *of_latents):
+        np.testing.assert_allclose(log_proposal, expected[1], rtol=1e-12)
     np.testing.assert_allclose(frozen.log_weights, record.log_weights, rtol=1e-12)
     np.testing.assert_allclose(frozen.frozen_log_weights, record.log_weights, rtol=1e-12)
 
@@ -136,8 +141,9 @@ def test_any_signal_is_pathwise_where_nothing_is_scored():
 def test_samples_depend_on_their_numbers_and_not_on_slices():
     model, batch = tiny((2, 3))
     for draw in ("importance_samples", "frozen_samples"):
-        whole = getattr(model, draw)(jax.random.key(3), batch, 5)
-        sliced = getattr(dataclasses.replace(model, slice_size=2), draw)(jax.random.key(3), batch, 5)
+        whole = eqx.filter_jit(getattr(model, draw))(jax.random.key(3), batch, 5)
+        in_slices = dataclasses.replace(model, slice_size=2)
+        sliced = eqx.filter_jit(getattr(in_slices, draw))(jax.random.key(3), batch, 5)
         np.testing.assert_allclose(sliced.log_weights, whole.log_weights, rtol=1e-12)
         assert whole.latents_attached
 

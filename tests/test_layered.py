@@ -124,7 +124,7 @@ def test_normaliser_scales_whole_layers(kind, name, K):
     """Layer i of the proposal has 1/s_i of the exact gradient; all other parameters have the exact gradient."""
     toy = sbn_toy(kind)
     expected, exact = toy.probabilities(K) @ gradients(kind, K)[name], toy.exact_gradient(K)
-    trees = [toy.unravel(jnp.asarray(v)) for v in (expected, exact)]
+    trees = [toy.unravel(v) for v in (expected, exact)]
     chain, exact_chain = (t.prior if toy.proposal_is_prior else t.proposal.chain for t in trees)
     for scale, layer, right in zip((9, 4), chain.layers, exact_chain.layers, strict=True):
         for a, e in zip(jax.tree.leaves(layer), jax.tree.leaves(right), strict=True):
@@ -213,8 +213,8 @@ def test_on_the_mean_chain_the_added_term_of_muprop_is_biased():
 def test_flips_are_changes_of_single_units(kind, symmetric):
     """Against log f and log Q of the flipped latents themselves, for every unit of every layer."""
     model = sbn_model(kind, (3, 2, 1), symmetric)
-    bits = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 4, 6)).astype(float)
-    latents = model.deepest_first(tuple(jnp.split(bits, (3, 5), axis=-1)))
+    bits = np.random.default_rng(1).integers(0, 2, (2, 4, 6)).astype(float)
+    latents = model.deepest_first(tuple(map(jnp.asarray, np.split(bits, (3, 5), axis=-1))))
     chain = LayersOfSBN(model, copies(sbn_toy(kind).example, 4))
 
     @jax.jit
@@ -224,13 +224,17 @@ def test_flips_are_changes_of_single_units(kind, symmetric):
             chain.log_proposals(latents, logits)
         )
 
-    log_f, log_q = totals(latents)
-    _, logits = chain.walk(lambda i, _: latents[i])
-    for i, values in enumerate(latents):
-        change, of_later = chain.flips(i, latents, logits)
-        for unit in range(values.shape[-1]):
-            flipped = values.at[..., unit].set(1 - values[..., unit])
-            after_f, after_q = totals((*latents[:i], flipped, *latents[i + 1 :]))
+    @jax.jit
+    def flips(latents):
+        _, logits = chain.walk(lambda i, _: latents[i])
+        return [chain.flips(i, latents, logits) for i in range(len(latents))]
+
+    log_f, log_q = map(np.asarray, totals(latents))
+    for i, (change, of_later) in enumerate(jax.tree.map(np.asarray, flips(latents))):
+        for unit in range(latents[i].shape[-1]):
+            flipped = np.array(latents[i])
+            flipped[..., unit] = 1 - flipped[..., unit]
+            after_f, after_q = map(np.asarray, totals((*latents[:i], jnp.asarray(flipped), *latents[i + 1 :])))
             np.testing.assert_allclose(change[..., unit], after_f - log_f, atol=1e-12)
             np.testing.assert_allclose(of_later[..., unit], (after_q - log_q)[i + 1 :].sum(axis=0), atol=1e-12)
 
@@ -264,7 +268,8 @@ def test_memory_of_flips_does_not_grow_with_pairs_of_units():
 @pytest.mark.parametrize("kind", SBN_KINDS)
 def test_layers_add_up_to_the_samples(kind):
     model, batch = sbn_model(kind), copies(sbn_toy(kind).example, 3)
-    plain, layered = (f(jax.random.key(2), batch, 4) for f in (model.importance_samples, model.layered_samples))
+    draws = map(eqx.filter_jit, (model.importance_samples, model.layered_samples))
+    plain, layered = (draw(jax.random.key(2), batch, 4) for draw in draws)
     np.testing.assert_allclose(layered.log_joint, plain.log_joint, rtol=1e-12)
     np.testing.assert_allclose(layered.log_proposal, plain.log_proposal, rtol=1e-12)
     assert layered.proposal_is_prior == plain.proposal_is_prior
@@ -278,26 +283,27 @@ def test_baselines_grow_with_the_first_estimate():
     network = BaselineNetwork(jax.random.key(0), jnp.full(3, 0.4), num_hidden=4)
     batch = copies(toy.example, 8)
     latents = tuple(map(jnp.asarray, binary_configurations((2, 1))))
-    samples = toy.model.layered_weighted(latents, batch)
-    estimator = LocalNVIL(LayerBaselines(network, normalised=True))
-    estimate = estimator(samples, batch)
-    after = estimator.updated(estimate)
+    samples = eqx.filter_jit(toy.model.layered_weighted)(latents, batch)
+    update = eqx.filter_jit(lambda estimator: estimator.updated(estimator(samples, batch)))
+    after = update(LocalNVIL(LayerBaselines(network, normalised=True)))
     assert after.baselines.network.output_weight.shape == (4, 2)
     local = np.stack([np.asarray(samples.log_weights[0]), np.asarray(samples.layers.log_weights[1][0])])
     np.testing.assert_allclose(after.baselines.moments.mean, local.mean(axis=1), rtol=1e-12)
     np.testing.assert_allclose(after.baselines.moments.variance, local.var(axis=1), rtol=1e-12)
-    again = after.updated(after(samples, batch))
+    again = update(after)
     assert jax.tree.structure(again) == jax.tree.structure(after)
-    gradient = eqx.filter_grad(lambda e: jnp.sum(e(samples, batch).surrogate))(after).baselines.network.output_weight
+    gradients = eqx.filter_jit(eqx.filter_grad(lambda e: jnp.sum(e(samples, batch).surrogate)))(after)
+    gradient = gradients.baselines.network.output_weight
     hidden = np.tanh(np.asarray(network.centre(batch.observation)) @ network.hidden_weight)
     np.testing.assert_allclose(gradient, 2 * hidden.T @ (local - local.mean(axis=1, keepdims=True)).T, atol=1e-11)
 
 
 def test_what_they_refuse():
     toy = sbn_toy("generative")
-    latents = tuple(jnp.asarray(h[0])[toy.sets(2)] for h in binary_configurations((2, 1)))
-    two = toy.model.layered_weighted(latents, copies(toy.example, 64))
-    one = toy.model.layered_weighted(tuple(h[:1] for h in latents), copies(toy.example, 64))
+    latents = tuple(jnp.asarray(h[0][toy.sets(2)]) for h in binary_configurations((2, 1)))
+    weighted = eqx.filter_jit(toy.model.layered_weighted)
+    two = weighted(latents, copies(toy.example, 64))
+    one = weighted(tuple(h[:1] for h in latents), copies(toy.example, 64))
     for estimator, samples, message in (
         (LocalNVIL(), two, "K = 1; got K = 2"),
         (BBVI(), one, "needs K >= 2"),

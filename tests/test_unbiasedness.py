@@ -110,7 +110,7 @@ def test_model_estimator_and_gradient_fit_together(kind):
     """The same expectation with `jax.grad` through model and estimator in one go, as a training loop has them."""
     toy, K = sbn_toy(kind), 2
     parameters, rest = partition(toy.model)
-    latents = tuple(jnp.asarray(h[0])[toy.sets(K)] for h in binary_configurations((2, 1)))
+    latents = tuple(jnp.asarray(h[0][toy.sets(K)]) for h in binary_configurations((2, 1)))
     batch = copies(toy.example, len(toy.log_joint) ** K)
 
     def expected_surrogate(parameters):
