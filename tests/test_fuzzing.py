@@ -5,6 +5,7 @@ Files start as the program writes them; then bytes are changed, removed or inser
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -26,6 +27,7 @@ from vimco.data import load_dataset
 from vimco.data.binarized_mnist import images_of_amat
 from vimco.data.caltech_silhouettes import images_of_silhouettes
 from vimco.data.packed import Identity, read_packed, write_packed
+from vimco.data.published import PublishedFile, PublishedSet, read_published
 from vimco.errors import UsageError, printable
 from vimco.report import write_report
 from vimco.runs import checkpoints, directory, store
@@ -259,25 +261,31 @@ def test_published_text_with_other_bytes(contents):
     assert images is None or images.max() <= 1
 
 
-def matlab_file(is_compressed):
+def matlab_file():
     file, images = io.BytesIO(), np.zeros((1, 784), np.uint8)
-    names = ("train_data", "val_data", "test_data")
-    savemat(file, dict.fromkeys(names, images), do_compression=is_compressed)
+    savemat(file, dict.fromkeys(("train_data", "val_data", "test_data"), images))
     return file.getvalue()
 
 
-@pytest.mark.parametrize("is_compressed", [False, True])
 @FUZZ
 @given(data=st.data())
-def test_matlab_files_with_other_bytes(is_compressed, data):
-    content = matlab_file(is_compressed)
-    content = data.draw(damaged(content) | header_damaged(content))
-    survives(images_of_silhouettes, [content])
+def test_matlab_files_with_other_bytes(tmp_path, data):
+    """Checksums keep them from the reader: that of SciPy, in C, may end the process by a fault of memory."""
+    content = matlab_file()
+    other = data.draw(damaged(content) | header_damaged(content))
+    file = PublishedFile("images.mat", len(content), hashlib.sha256(content).hexdigest())
+    read = []
+    published = PublishedSet(Identity("images", "", (1, 1, 1), (28, 28), None), (file,), (), lambda c: read.extend(c))
+    (tmp_path / "images.mat").write_bytes(other)
+    if other != content:
+        with pytest.raises(UsageError, match=r"it is truncated or another one|its SHA-256 differs"):
+            read_published(published, tmp_path)
+        assert read == []
 
 
 @pytest.mark.parametrize("size", [2**31 - 8, 2**32 - 8])
 def test_matlab_files_that_claim_to_be_larger(size):
-    content = bytearray(matlab_file(False))
+    content = bytearray(matlab_file())
     place = content.index(b"train_data") + len(b"train_data") + 6  # of the element with the pixels: type, then size
     assert content[place : place + 8] == struct.pack("<II", 2, 784)
     content[place + 4 : place + 8] = struct.pack("<I", size)

@@ -92,7 +92,7 @@ def test_options_that_cannot_be_written_are_refused(build):
 
 def test_names_are_unique_and_unknown_ones_are_refused():
     registry = registry_of_one()
-    with pytest.raises(UsageError, match="two of animal 'cat'"):
+    with pytest.raises(UsageError, match="'cat' is taken by another animal"):
         registry.register("cat", "Another")(lambda: None)
     with pytest.raises(UsageError, match="no animal 'dog'; choose one of cat"):
         registry["dog"]

@@ -571,7 +571,7 @@ def test_a_study_of_ones_own_is_one_file(tmp_path, capfd, monkeypatch):
     file.write_text(program)
     cli.main(["study", "one-layer", "--plugin", str(file), "--dry-run", "--output", str(tmp_path / "new")])
     assert "generative-50-vimco-K10-lr0.003-seed0" in capfd.readouterr().out
-    with pytest.raises(UsageError, match="two studies of the name 'one-layer'"):
+    with pytest.raises(UsageError, match="'one-layer' is taken by another study"):
         runpy.run_path(str(file))
     for K, value in ((2, 97.0), (10, 96.0)):
         recorded_run(tmp_path / "runs", run_of("vimco", K, layers=(50,)), likelihood=value)

@@ -112,7 +112,7 @@ class Names(dict[str, T], Generic[T]):
     def add(self, name: str, thing: T) -> None:
         """Add a thing; refuse a second one of the same name."""
         if name in self:
-            raise UsageError(f"There are two of {self.kind} {name!r}: give one of them another name.")
+            raise UsageError(f"The name {name!r} is taken by another {self.kind}: choose another name for this one.")
         self[name] = thing
 
     def __missing__(self, name: str) -> T:
