@@ -60,7 +60,7 @@ def test_a_study_has_three_rates_for_each_cell(name, cells, num_runs):
 
 def test_runs_keep_to_the_papers_protocol():
     for study in STUDIES.values():
-        if study.name in ("recipes", "beyond"):
+        if study.name in ("recipes", "beyond", "beyond-halves"):
             continue  # they have runs that depart from the protocol
         for run in study.runs():
             assert (run.data, run.batch_size, run.schedule, run.averaging) == ("binarized-mnist", 24, "constant", None)
@@ -105,7 +105,7 @@ def test_a_pattern_matches_whole_parts():
 
 
 def test_an_unknown_study_is_told_with_the_known_ones():
-    with pytest.raises(UsageError, match="one of attention, beyond, estimators, figure-1"):
+    with pytest.raises(UsageError, match="one of attention, beyond, beyond-halves, estimators, figure-1"):
         STUDIES["table-2"]
 
 

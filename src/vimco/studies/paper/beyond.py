@@ -11,7 +11,7 @@ from vimco.studies.cells import PAPER
 from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import generative, recipe
 from vimco.studies.paper.table_1 import PUBLISHED
-from vimco.studies.results import number
+from vimco.studies.results import Number, number
 from vimco.studies.study import Study, kind, register_study
 
 # The paper's estimator by the recipe `warm`, its objective on the way from the ELBO to L^K for half of 200,000 updates.
@@ -50,9 +50,9 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         body.append(
             (
                 Entry(str(K)),
-                _entry(measured.runs[0], measured.value, measured.updates) if measured else Entry("–"),
-                *(_evaluated(of_recipe, samples, weights) for weights in ("best", "best-average")),
-                *(_evaluated(cooled, samples, weights) for weights in ("best", "best-average")),
+                of_protocol(measured),
+                *(evaluated(of_recipe, samples, weights) for weights in ("best", "best-average")),
+                *(evaluated(cooled, samples, weights) for weights in ("best", "best-average")),
                 Entry(f"{PUBLISHED[K]['vimco']:.1f}"),
                 Entry(f"{LATER[K]:.1f}" if K in LATER else "–"),
             )
@@ -74,12 +74,18 @@ def cool_downs(found: Sequence[Run], K: int) -> list[Run]:
     return [run for run in found if run.config.init_from and kind(replace(run.config, init_from=None)) == cooled_down]
 
 
-def _evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
+def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
+    """Return the likelihood of the longest of some runs, with its length."""
     known = [(record["negative_log_likelihood"], run) for run in found if (record := run.evaluation(samples, weights))]
     if not known:
         return Entry("not evaluated" if found else "not run", is_missing=True)
     value, run = max(known, key=lambda pair: pair[1].updates)
     return _entry(run, value, run.updates)
+
+
+def of_protocol(measured: Number | None) -> Entry:
+    """Return the likelihood of a cell by the paper's protocol, with its length."""
+    return _entry(measured.runs[0], measured.value, measured.updates) if measured else Entry("–")
 
 
 def _entry(run: Run, value: float, updates: int) -> Entry:
