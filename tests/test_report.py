@@ -478,10 +478,9 @@ def test_the_paper_keeps_its_own_claims(tmp_path):
 
 @pytest.mark.parametrize(("rws", "expected"), [(-100.9, "seen"), (-101.1, "not seen")])
 def test_a_claim_that_two_estimators_are_alike(tmp_path, rws, expected):
-    for K in (2, 5, 10):
-        recorded_run(tmp_path, run_of("vimco", K), bound=-100)
-        recorded_run(tmp_path, run_of("rws", K), bound=rws)
-    assert verdict("optimize the bound alike", tmp_path) == expected
+    for name, bound in (("vimco", -100), ("rws", rws)):
+        recorded_run(tmp_path, run_of(name, 2), bound=bound)
+    assert verdict("optimize the bound alike (here: within a nat): K = 2", tmp_path) == expected
 
 
 def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
