@@ -143,7 +143,7 @@ class RunConfig:
 
         It includes the horizon of a schedule, which is resolved here.
         """
-        record = dataclasses.asdict(self)
+        record = dict(vars(self))
         if self.schedule != "constant":
             record["schedule_updates"] = self.horizon
         return {name: value for name, value in record.items() if name not in (*BUDGET, *CADENCE)}
