@@ -51,6 +51,11 @@ RECIPES: dict[str, Recipe] = {
         "rate, falling to zero over the budget",
         {"learning_rate": 1e-3, "schedule": "cosine", "warmup_updates": 500, "averaging": 0.999},
     ),
+    "raiko": Recipe(
+        "falling, by backpropagation through binary units, biased but of low variance: for samples from the "
+        "prior (Raiko et al., 2014)",
+        {"estimator": "straight-through", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+    ),
     "burda": Recipe(
         "eight stages of falling rates, each three times as long as the one before (Burda et al., 2015)",
         {"learning_rate": 1e-3, "schedule": "stages", "adam_epsilon": 1e-4, "batch_size": 20},
