@@ -24,7 +24,7 @@ from vimco.runs.curve import Curve
 from vimco.runs.figures import figure_bytes, panels
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES, Cell
-from vimco.studies.claims import by_curves
+from vimco.studies.claims import Verdict, by_curves
 from vimco.studies.curves import signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count
 from vimco.studies.paper import iwae, table_1
@@ -37,7 +37,7 @@ UPDATES = 2000
 
 def run_of(estimator, K, rate=1e-3, seed=0, **changes):
     config = RunConfig(data="binarized-mnist", estimator=estimator, num_samples=K, learning_rate=rate, seed=seed)
-    return dataclasses.replace(config, updates=UPDATES, **changes)
+    return dataclasses.replace(config, **{"updates": UPDATES, **changes})
 
 
 def results_in(folder):
@@ -145,6 +145,35 @@ def test_several_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
     assert value.value == pytest.approx(92.0)
     assert value.standard_error == pytest.approx((7 / 3) ** 0.5)  # variance (4 + 1 + 9) / 2 = 7, over 3 seeds
     assert "3 seeds" in table_of("table-1", tmp_path)["10", "VIMCO"].detail
+
+
+def test_a_shorter_seed_is_left_out_of_an_average_and_shown_in_the_table_of_seeds(tmp_path):
+    """A record of 4000 updates is 60 e^(−10/3) − 60 e^(−20/3) = 2.06 below its end at 2000, the last common update.
+
+    The mean is −304.13 / 3; the squares of the differences from it are 0.47 + 2.85 + 5.65, and half of that is 2.12².
+    """
+    for seed, bound in enumerate((-100.0, -101.0)):
+        recorded_run(tmp_path, run_of("vimco", 5, seed=seed, updates=4000), bound=bound, likelihood=92.0 + seed)
+    recorded_run(tmp_path, run_of("vimco", 5, seed=2), bound=-99.0, likelihood=60.0)
+    entry = table_of("table-1", tmp_path)["5", "VIMCO"]
+    assert (entry.text, entry.detail) == ("92.50 ± 0.50", "4k updates, rate 0.001, 2 seeds")
+    row = {heading: entry.text for (_, heading), entry in table_of("figure-1", tmp_path).items()}
+    assert row == {
+        "seed 0": "−102.06",
+        "seed 1": "−103.06",
+        "seed 2": "−99.00",
+        "mean": "−101.38",
+        "standard deviation": "2.12",
+    }
+
+
+def test_a_claim_is_judged_by_the_longest_seeds(tmp_path):
+    """Were the short seed to count, the curves would be cut at its end, and its high bound would win for VIMCO."""
+    recorded_run(tmp_path, run_of("vimco", 5, updates=4000), bound=-102.0)
+    recorded_run(tmp_path, run_of("vimco", 5, seed=1), bound=-50.0)
+    recorded_run(tmp_path, run_of("rws", 5, updates=4000), bound=-100.5)
+    verdict = by_curves([*generative("vimco", 5), *generative("rws", 5)], lambda v: v[0] > v[1])(results_in(tmp_path))
+    assert verdict == Verdict("not seen", "VIMCO (5): −102.00, RWS (5): −100.50 (up to update 4,000)")
 
 
 def test_averaged_parameters_have_a_table_of_their_own(tmp_path):

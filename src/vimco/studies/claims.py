@@ -10,7 +10,7 @@ from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
 from vimco.studies.curves import Points, validation_points
 from vimco.studies.document import minus, short_count
-from vimco.studies.results import chosen, numbers_of_equal_length
+from vimco.studies.results import chosen, longest, numbers_of_equal_length
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def by_curves(
     """Return a check of curves, in the order of the cells, up to a share of the updates that all have reached."""
 
     def check(runs: Sequence[Run]) -> Verdict:
-        curves = [[points for run in chosen(runs, cell) if (points := points_of(run))] for cell in cells]
+        curves = [[points for run in longest(chosen(runs, cell)) if (points := points_of(run))] for cell in cells]
         missing = [_title(cell) for cell, found in zip(cells, curves, strict=True) if not found]
         if missing:
             return Verdict("not yet", f"none yet: {', '.join(missing)}")

@@ -75,6 +75,12 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[R
     return [max((r for r in ranked if r[2].config.seed == seed), key=lambda r: r[:2])[2] for seed in seeds]
 
 
+def longest(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs with as many updates as the longest: only equally long seeds are averaged."""
+    runs = list(runs)
+    return [run for run in runs if run.updates == max(other.updates for other in runs)]
+
+
 def usual_length(lengths: Iterable[int]) -> int:
     """Return the length that most have, the longest of several such; 0 if there is none."""
     counts = Counter(lengths)
@@ -83,12 +89,12 @@ def usual_length(lengths: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class Number:
-    """A negative log-likelihood in nats: of one run, or averaged over the seeds."""
+    """A negative log-likelihood in nats: of one run, or averaged over the seeds that are as long as the longest."""
 
     value: float
     standard_error: float  # over the test images for one seed; over the seeds for more
     runs: tuple[Run, ...]
-    updates: int  # after which it was measured; of the shortest of its runs
+    updates: int  # after which it was measured
 
 
 def number(
@@ -96,13 +102,14 @@ def number(
 ) -> Number | None:
     """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
     pairs = [(run, run.evaluation(num_samples, weights, updates)) for run in chosen(runs, cell, weights)]
-    evaluated = [(run, record) for run, record in pairs if record is not None]
+    evaluated = [(updates or run.summary()["updates"], run, record) for run, record in pairs if record is not None]
     if not evaluated:
         return None
-    values = [record["negative_log_likelihood"] for _, record in evaluated]
-    error = evaluated[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
-    lengths = [updates or run.summary().get("updates", run.updates) for run, _ in evaluated]
-    return Number(fmean(values), error, tuple(run for run, _ in evaluated), min(lengths))
+    length = max(length for length, *_ in evaluated)
+    averaged = [(run, record) for its_length, run, record in evaluated if its_length == length]
+    values = [record["negative_log_likelihood"] for _, record in averaged]
+    error = averaged[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
+    return Number(fmean(values), error, tuple(run for run, _ in averaged), length)
 
 
 def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:

@@ -3,19 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median, stdev
 
 from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
 from vimco.studies.cells import PAPER, Cell, short_title_of
+from vimco.studies.curves import validation_points
 from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
 from vimco.studies.results import Number, chosen, number, on_protocol
 from vimco.studies.study import Study
 
 EXPLANATION = (
     "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
-    "where there are several seeds, the number is their mean and ± its standard error over seeds. Below each number "
-    "are its updates; the paper does not state its own."
+    "where there are several equally long seeds, the number is their mean and ± its standard error over seeds. Below "
+    "each number are its updates; the paper does not state its own."
 )
 MARKED = {
     True: "Marked: the lower of ours and the paper's, for each method that has both",
@@ -133,9 +134,8 @@ def last_doubling(run: Run, weights: Weights = "best") -> float | None:
 
 def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weights) -> Entry:
     if value is not None:
-        rates = ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in value.runs))
         seeds = "" if len(value.runs) == 1 else f", {len(value.runs)} seeds"
-        detail = f"{short_count(value.updates)} updates, rate {rates}{seeds}"
+        detail = f"{short_count(value.updates)} updates, {_rates(value.runs)}{seeds}"
         return Entry(f"{minus(value.value)} ± {value.standard_error:.2f}", detail, links_to=anchor(value.runs[0].name))
     best = chosen(runs, cell, weights)
     if best:
@@ -150,6 +150,10 @@ def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weigh
     return Entry("in training", "no validation yet", is_missing=True)
 
 
+def _rates(runs: Iterable[Run]) -> str:
+    return "rate " + ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in runs))
+
+
 def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:
     """Return the row with its lowest entry marked, if there are two or more."""
     known = [value for value in values if value is not None]
@@ -158,6 +162,31 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
         replace(entry, is_best=lowest is not None and value == lowest)
         for entry, value in zip(entries, values, strict=True)
     ]
+
+
+def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
+    """Return the validation bound for each seed of the cells with several, after their last common update."""
+    found = {cell: of_cell for cell in study.cells if len(of_cell := chosen(runs, cell)) > 1}
+    seeds = sorted({run.config.seed for of_cell in found.values() for run in of_cell})
+    body = []
+    for cell, of_cell in found.items():
+        curves = {run.config.seed: dict(validation_points(run)) for run in of_cell}
+        if not (common := set.intersection(*map(set, curves.values()))):
+            continue
+        bounds = {seed: points[max(common)] for seed, points in curves.items()}
+        body.append(
+            (
+                Entry(
+                    f"{cell.title}, K = {cell.num_samples}", f"{short_count(max(common))} updates, {_rates(of_cell)}"
+                ),
+                *(Entry(minus(bounds[seed]) if seed in bounds else "–") for seed in seeds),
+                Entry(minus(fmean(bounds.values()))),
+                Entry(f"{stdev(bounds.values()):.2f}"),
+            )
+        )
+    caption = "Seeds: the validation bound in nats, after the last update that all seeds of a row have reached"
+    headings = ("method", *(f"seed {seed}" for seed in seeds), "mean", "standard deviation")
+    return [Table(caption, headings, tuple(body))] if body else []
 
 
 def equal_time(runs: Mapping[str, Run]) -> tuple[dict[str, float], float | None]:

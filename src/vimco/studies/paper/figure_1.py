@@ -11,6 +11,7 @@ from vimco.studies.document import Block
 from vimco.studies.paper import table_1
 from vimco.studies.paper.protocol import generative
 from vimco.studies.study import Study, register_study
+from vimco.studies.tables import spread_over_seeds
 
 
 def runs() -> list[RunConfig]:
@@ -19,14 +20,14 @@ def runs() -> list[RunConfig]:
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
-    """VIMCO beside NVIL, and VIMCO beside RWS."""
+    """VIMCO beside NVIL, and VIMCO beside RWS; and how far seeds are apart."""
     panels = {
         f"VIMCO and {ESTIMATORS.title_of(other)}": curves(
             found, [cell for name in (other, "vimco") for cell in study.cells if cell.estimator == name]
         )
         for other in ("nvil", "rws")
     }
-    return [plot(study.name, panels, "validation bound (nats)", OF_BOUNDS)]
+    return [plot(study.name, panels, "validation bound (nats)", OF_BOUNDS), *spread_over_seeds(study, found)]
 
 
 CLAIMS = (
