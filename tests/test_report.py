@@ -25,11 +25,11 @@ from vimco.runs.figures import figure_bytes, panels
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES, Cell
 from vimco.studies.claims import Verdict, by_curves
-from vimco.studies.curves import signal_points
+from vimco.studies.curves import distinct_curves, signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count
 from vimco.studies.paper import iwae, table_1
 from vimco.studies.paper.protocol import generative
-from vimco.studies.results import chosen, collected, number
+from vimco.studies.results import chosen, collected, number, numbers_of_equal_length
 from vimco.studies.study import label, train_command
 
 UPDATES = 2000
@@ -173,7 +173,13 @@ def test_a_claim_is_judged_by_the_longest_seeds(tmp_path):
     recorded_run(tmp_path, run_of("vimco", 5, seed=1), bound=-50.0)
     recorded_run(tmp_path, run_of("rws", 5, updates=4000), bound=-100.5)
     verdict = by_curves([*generative("vimco", 5), *generative("rws", 5)], lambda v: v[0] > v[1])(results_in(tmp_path))
-    assert verdict == Verdict("not seen", "VIMCO (5): −102.00, RWS (5): −100.50 (up to update 4,000)")
+    assert verdict == Verdict("not seen", "VIMCO (5): −102.00, RWS (5): −100.50 (up to update 4,000, rate 0.001)")
+
+
+def test_an_unfinished_run_that_was_evaluated_has_a_number(tmp_path):
+    path = recorded_run(tmp_path, run_of("vimco", 5), likelihood=93.0) / "summary.json"
+    path.write_text(json.dumps({"evaluations": json.loads(path.read_text())["evaluations"]}))
+    assert table_of("table-1", tmp_path)["5", "VIMCO"].text == "93.00 ± 0.25"
 
 
 def test_averaged_parameters_have_a_table_of_their_own(tmp_path):
@@ -351,6 +357,24 @@ def test_two_data_sets_are_kept_apart(tmp_path):
     assert len({picture.file for picture in document.pictures}) == len(document.pictures)
 
 
+def test_two_files_of_one_name_are_kept_apart(tmp_path):
+    for folder, checksum, likelihood in (("a", "aa" * 32, 92.0), ("b", "bb" * 32, 70.0)):
+        path = recorded_run(tmp_path / folder, run_of("vimco", 5, data=f"{folder}/own.npz"), likelihood=likelihood)
+        record = json.loads((path / "config.json").read_text())
+        record["data"]["checksum"] = checksum
+        (path / "config.json").write_text(json.dumps(record))
+    document = report(results_in(tmp_path))
+    tables = {s.title.split("(")[-1]: s.blocks[0] for s in document.sections if "Table 1" in s.title}
+    assert {title: table.rows[2][1].text for title, table in tables.items()} == {
+        "own, aaaaaaaa)": "92.00 ± 0.25",
+        "own, bbbbbbbb)": "70.00 ± 0.25",
+    }
+
+
+def test_every_curve_is_drawn_however_many_there_are():
+    assert len(distinct_curves({f"run {i}": [(1, -1.0)] for i in range(40)})) == 40
+
+
 def test_numbers_carry_the_commands_that_repeat_them(tmp_path):
     config = run_of("nvil", 10, seed=3, averaging=0.99)
     recorded_run(tmp_path, config, likelihood=92.0)
@@ -520,20 +544,20 @@ def test_likelihoods_of_unequal_runs_are_not_held_against_each_other(tmp_path):
 
 @pytest.mark.parametrize(("then", "expected"), [(94.5, "seen"), (95.5, "not seen")])
 def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then, expected):
-    """NVIL (10) has 93 now, but another number after the 100 updates that NVIL (50) has."""
+    """NVIL (10) has 93 now, but another number after the 200 updates that NVIL (50) has."""
     extended = recorded_run(tmp_path, run_of("nvil", 10), likelihood=93.0)
-    short = recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=100), likelihood=96.0)
+    short = recorded_run(tmp_path, dataclasses.replace(run_of("nvil", 50), updates=200), likelihood=96.0)
     (evaluation,) = json.loads((short / "summary.json").read_text())["evaluations"]
     summary = json.loads((extended / "summary.json").read_text())
-    stage = {"updates": 100, "evaluations": [{**evaluation, "negative_log_likelihood": then}]}
+    stage = {"updates": 200, "evaluations": [{**evaluation, "negative_log_likelihood": then}]}
     (extended / "summary.json").write_text(json.dumps({**summary, "stages": [stage]}))
     (claim,) = [claim for claim in claims() if "markedly worse at K = 50" in claim.statement]
     answer = claim.check(results_in(tmp_path))
     assert answer.verdict == expected
-    assert answer.evidence == f"NVIL (10): {then:.2f} (100 updates), NVIL (50): 96.00 (100 updates)"
+    assert answer.evidence == f"NVIL (10): {then:.2f} (200 updates), NVIL (50): 96.00 (200 updates)"
     assert table_of("table-1", tmp_path)["10", "NVIL"].text == "93.00 ± 0.25"
     text = write_report([tmp_path], tmp_path / "report")[0].read_text()
-    assert f"{then:.2f} ± 0.25 (test, K = 1000, best weights, after 100 updates)" in text
+    assert f"{then:.2f} ± 0.25 (test, K = 1000, best weights, after 200 updates)" in text
 
 
 def test_a_shorter_run_of_a_cell_is_held_against_others_of_its_length(tmp_path):
@@ -575,6 +599,37 @@ def test_curves_are_read_up_to_their_last_common_update(tmp_path):
     cells = [*generative("rws", 5), *generative("vimco", 5)]
     verdict = by_curves(cells, lambda values: values == [-98.0, -98.0], share=0.8)(results_in(tmp_path))
     assert verdict.verdict == "seen", verdict.evidence
+
+
+def test_a_claim_takes_the_rate_that_was_best_where_the_curves_are_compared(tmp_path):
+    """NVIL is best at 3e-4 in the end, and at 1e-3 after 2000 updates, all that VIMCO has."""
+    recorded_run(tmp_path, run_of("vimco", 5), bound=-100.0)
+    slow = recorded_run(tmp_path, run_of("nvil", 5, 3e-4, updates=4000), bound=-95.0)
+    recorded_run(tmp_path, run_of("nvil", 5, 1e-3, updates=4000), bound=-99.0)
+    lines = [json.loads(line) for line in (slow / "metrics.jsonl").read_text().splitlines()]
+    late = [{**n, "validation_bound": -95.0 if n["update"] > 2000 else -110.0} for n in lines if n["update"] % 400 == 0]
+    (slow / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in late))
+    check = by_curves([*generative("vimco", 5), *generative("nvil", 5)], lambda v: v[0] > v[1])
+    expected = "VIMCO (5): −100.00, NVIL (5): −101.06 (up to update 2,000, rate 0.001)"  # −99 − 60 (e^(−10/3) − …)
+    assert check(results_in(tmp_path)) == Verdict("seen", expected)
+    recorded_run(tmp_path, run_of("vimco", 5, updates=4000), name="longer", bound=-100.0)
+    assert check(results_in(tmp_path)).evidence == (
+        "VIMCO (5): −100.00 at 0.001, NVIL (5): −95.00 at 0.0003 (up to update 4,000)"
+    )
+
+
+def test_likelihoods_of_equal_length_are_of_the_rate_that_was_best_then(tmp_path):
+    """Rate 1e-3 was behind after 2000 updates, and ahead in the end."""
+    path = recorded_run(tmp_path, run_of("rws", 5, 1e-3, updates=4000), bound=-90.0, likelihood=88.0)
+    summary = json.loads((path / "summary.json").read_text())
+    stage = {"updates": 2000, "evaluations": [{**summary["evaluations"][0], "update": 2000}]}
+    (path / "summary.json").write_text(json.dumps({**summary, "stages": [stage]}))
+    points = [{"update": 2000, "validation_bound": -120.0}, {"update": 4000, "validation_bound": -90.0}]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    recorded_run(tmp_path, run_of("rws", 5, 3e-4), bound=-100.0, likelihood=94.0)
+    recorded_run(tmp_path, run_of("vimco", 5), bound=-100.0, likelihood=93.0)
+    cells = [*generative("vimco", 5), *generative("rws", 5)]
+    assert [n.value for n in numbers_of_equal_length(results_in(tmp_path), cells, 1000)] == [93.0, 94.0]
 
 
 def test_the_paper_has_a_number_for_every_cell_of_its_table():

@@ -98,6 +98,23 @@ def test_adjusted_runs():
         study.adjusted(updates=70, only=["K2"])  # a part is a whole part: not K20
 
 
+def test_a_study_has_a_length_of_its_own_or_the_usual_one():
+    lengths = {name: {run.updates for run in STUDIES[name].adjusted()} for name in ("table-1", "beyond", "recipes")}
+    assert lengths == {"table-1": {100_000}, "beyond": {200_000}, "recipes": {50_000}}
+    halves = STUDIES["beyond-halves"].adjusted()
+    assert {run.estimator: run.updates for run in halves} == {
+        "vimco": 200_000,
+        "straight-through": 100_000,
+        "renyi-warmup": 200_000,
+    }
+    assert {run.updates for run in STUDIES["beyond"].adjusted(updates=70)} == {70}
+
+
+def test_no_seed_is_refused():
+    with pytest.raises(UsageError, match="--seeds needs one or more numbers"):
+        STUDIES["table-1"].adjusted(seeds=())
+
+
 def test_a_pattern_matches_whole_parts():
     labels = [label(run) for run in STUDIES["table-1"].adjusted(updates=1, rates=[1e-3], only=["vimco-K5"])]
     assert labels == ["generative-200-200-200-vimco-K5-lr0.001-seed0"]

@@ -5,6 +5,7 @@ import json
 
 from recorded import recorded_run
 
+import vimco
 from vimco.studies import STUDIES
 from vimco.studies.document import Picture, Table
 from vimco.studies.paper.which_estimator import METHODS, SETTINGS, cells_of
@@ -76,6 +77,18 @@ def test_a_longer_run_of_one_method_is_not_compared(tmp_path):
     table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
     assert table.headings[1] == "after 1k updates"
     assert [row[1].text for row in table.rows] == ["−100.00"] * 3
+
+
+def test_a_method_has_the_rate_that_was_best_at_the_common_length(tmp_path):
+    """VIMCO's best rate was extended; a worse one has the common length."""
+    for title in ("RWS", "f̂ = 0"):
+        recorded(tmp_path, title, bound=-100.0)
+    longer = recorded(tmp_path, "VIMCO", bound=-98.0, updates=2000)
+    config = vimco.load(longer).config
+    recorded_run(tmp_path, dataclasses.replace(config, updates=1000, learning_rate=3e-3), bound=-105.0)
+    table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
+    rows = {row[0].text: (row[0].detail, row[1].text) for row in table.rows}
+    assert rows["VIMCO"] == ("rate 0.001", "−100.06")  # −98 − 60 (e^(−10/3) − e^(−20/3)) after half of its updates
 
 
 def test_without_the_processors_time_equal_time_is_left_out(tmp_path):

@@ -19,7 +19,7 @@ from vimco.cli.terminal import bars, download_progress, err, labelled, out, prin
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
 from vimco.report.terminal import print_section
-from vimco.runs.config import DEFAULT_UPDATES, words_of
+from vimco.runs.config import words_of
 from vimco.studies import STUDIES, Study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
@@ -40,8 +40,9 @@ class RunStudy:
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
     """The study, such as table-1."""
-    updates: int = DEFAULT_UPDATES
-    """Updates of each run. One that has done more counts as done."""
+    updates: int | None = None
+    """Updates of each run; by default 100,000, or what the study says of its runs. One that has done more counts as
+    done."""
     rates: tuple[float, ...] = ()
     """Learning rates to choose from by validation, instead of the paper's."""
     seeds: tuple[int, ...] = (0,)

@@ -67,10 +67,11 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
 
     A study that was not run on a data set is left out there, and listed once if it was run on none.
     """
-    names = sorted({run.data["name"] for run in runs}, key=lambda name: (name != PAPER.data, name))
+    data_of = _data_titles(runs)
+    names = sorted(set(data_of.values()), key=lambda name: (name != PAPER.data, name))
     front: list[Section] = []
     rest: list[Section] = []
-    on = {name: [run for run in runs if run.data["name"] == name] for name in names}
+    on = {name: [run for run in runs if data_of[run.path] == name] for name in names}
     shown = {
         study.name: [name for name in names if study.cells_of(on[name])] or names[:1] for study in STUDIES.values()
     }
@@ -88,10 +89,21 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     if others := [run for run in others if anchor(run.name) not in linked]:
         rest.append(_other_runs(others))
     rest.append(_runs(runs, problems))
-    notes = dict.fromkeys(f"{run.data['name']}: {note}" for run in runs if (note := run.summary().get("note", "")))
+    notes = dict.fromkeys(f"{data_of[run.path]}: {note}" for run in runs if (note := run.summary().get("note", "")))
     introduction = (INTRODUCTION, f"Data: {', '.join(names)}.", *notes)
     title = "Variational inference for Monte Carlo objectives: results"
     return Document(title, introduction, tuple(_with_distinct_names(_without_repetitions([*front, *rest]))))
+
+
+def _data_titles(runs: Sequence[Run]) -> dict[Path, str]:
+    """Return what the data of each run are called: their name, with a part of the checksum if others have it too."""
+    checksums: dict[str, set[str]] = {}
+    for run in runs:
+        checksums.setdefault(run.data["name"], set()).add(run.data["checksum"])
+    return {
+        run.path: name if len(checksums[name := run.data["name"]]) == 1 else f"{name}, {run.data['checksum'][:8]}"
+        for run in runs
+    }
 
 
 def record(run: Run) -> dict[str, object]:

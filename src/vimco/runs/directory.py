@@ -126,12 +126,12 @@ class Run:
         """Whether it has reached the end of its budget, and is not being extended."""
         return self.summary().get("updates", -1) >= self.updates
 
-    def best(self, weights: Weights = "best") -> tuple[int, float] | None:
-        """Return update and value of its best validation bound."""
-        if points := self.curve(VALIDATION[weights]):
-            return max(points, key=lambda point: (point[1], -point[0]))
-        best = self.summary().get(weights.replace("-", "_"))
-        return (best["update"], best["validation_bound"]) if best else None
+    def best(self, weights: Weights = "best", until: int | None = None) -> tuple[int, float] | None:
+        """Return update and value of its best validation bound, of all or of those up to an update."""
+        points = self.curve(VALIDATION[weights])
+        if not points and (best := self.summary().get(weights.replace("-", "_"))):
+            points = [(best["update"], best["validation_bound"])]
+        return max((p for p in points if until is None or p[0] <= until), key=lambda p: (p[1], -p[0]), default=None)
 
     def curve(self, name: str) -> list[tuple[int, float]]:
         """Return update and value of a metric, where it was measured."""

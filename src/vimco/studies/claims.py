@@ -10,7 +10,7 @@ from vimco.runs.directory import Run
 from vimco.studies.cells import Cell
 from vimco.studies.curves import Points, validation_points
 from vimco.studies.document import minus, short_count
-from vimco.studies.results import chosen, longest, numbers_of_equal_length
+from vimco.studies.results import chosen, numbers_of_equal_length, on_protocol, rates_of
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,34 @@ def by_curves(
     value_of: Callable[[Points], float] = lambda points: max(value for _, value in points),
     share: float = 1.0,
 ) -> Check:
-    """Return a check of curves, in the order of the cells, up to a share of the updates that all have reached."""
+    """Return a check of curves, in the order of the cells, up to a share of the updates that all have reached.
+
+    The rate of each cell is the one that was best by then, among the runs that have come so far.
+    """
 
     def check(runs: Sequence[Run]) -> Verdict:
-        curves = [[points for run in longest(chosen(runs, cell)) if (points := points_of(run))] for cell in cells]
-        missing = [_title(cell) for cell, found in zip(cells, curves, strict=True) if not found]
-        if missing:
+        lengths = {
+            cell: [points[-1][0] for run in on_protocol(runs, cell) if (points := points_of(run))] for cell in cells
+        }
+        if missing := [_title(cell) for cell in cells if not lengths[cell]]:
             return Verdict("not yet", f"none yet: {', '.join(missing)}")
-        end = share * min(points[-1][0] for found in curves for points in found)
+        reached = min(map(max, lengths.values()))
+        compared = [[run for run in chosen(runs, cell, until=reached) if points_of(run)] for cell in cells]
+        curves = [list(map(points_of, found)) for found in compared]
         # A curve with more points must not win by a later one: all are read up to their last common update.
         common = set.intersection(*({update for update, _ in points} for found in curves for points in found))
-        end = max((update for update in common if update <= end), default=end)
+        end = max((update for update in common if update <= share * reached), default=share * reached)
         cut = [[[point for point in points if point[0] <= end] for points in found] for found in curves]
-        if not all(points for found in cut for points in found):
+        if not all(found and all(found) for found in cut):
             return Verdict("not yet", "the runs are too short")
-        values = [fmean(value_of(points) for points in found) for found in cut]
-        text = ", ".join(f"{_title(cell)}: {minus(value)}" for cell, value in zip(cells, values, strict=True))
-        return Verdict("seen" if holds(values) else "not seen", f"{text} (up to update {end:,.0f})")
+        values = [fmean(map(value_of, found)) for found in cut]
+        rates = [rates_of(found) for found in compared]
+        shown = [f" at {rate}" if len(set(rates)) > 1 else "" for rate in rates]
+        text = ", ".join(
+            f"{_title(cell)}: {minus(value)}{rate}" for cell, value, rate in zip(cells, values, shown, strict=True)
+        )
+        of_all = f", rate {rates[0]}" if len(set(rates)) == 1 else ""
+        return Verdict("seen" if holds(values) else "not seen", f"{text} (up to update {end:,.0f}{of_all})")
 
     return check
 

@@ -1,7 +1,7 @@
 """Pictures: curves of runs in panels, and what runs have drawn themselves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, product
+from itertools import accumulate, cycle, product
 
 from vimco.estimators import ESTIMATORS
 from vimco.files import read_file
@@ -57,7 +57,7 @@ def distinct_curves(contents: Mapping[str, Points], in_column: int = 100) -> lis
 
     The legend has a column for each so many titles.
     """
-    styles = product(("-", "--", ":", "-."), COLOURS)
+    styles = cycle(product(("-", "--", ":", "-."), COLOURS))
     return [
         Curve(title, str(i // in_column), points, colour, line)
         for i, ((title, points), (line, colour)) in enumerate(zip(contents.items(), styles, strict=False))

@@ -65,20 +65,24 @@ def on_protocol(runs: Iterable[Run], cell: Cell) -> list[Run]:
     return [run for run in runs if Cell.of(run.config) == cell and not variations(run.config)]
 
 
-def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best") -> list[Run]:
+def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: int | None = None) -> list[Run]:
     """Return the finished run of a cell with the best validation bound for each seed, or the best unfinished one.
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
+    With `until` the runs that have reached this update are compared as they were then: another rate may have been best.
     """
-    ranked = [(run.is_finished, best[1], run) for run in on_protocol(runs, cell) if (best := run.best(weights))]
+    if until is None:
+        ranked = [(run.is_finished, best[1], run) for run in on_protocol(runs, cell) if (best := run.best(weights))]
+    else:
+        reached = [run for run in on_protocol(runs, cell) if run.updates >= until]
+        ranked = [(True, best[1], run) for run in reached if (best := run.best(weights, until))]
     seeds = sorted({run.config.seed for *_, run in ranked})
     return [max((r for r in ranked if r[2].config.seed == seed), key=lambda r: r[:2])[2] for seed in seeds]
 
 
-def longest(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs with as many updates as the longest: only equally long seeds are averaged."""
-    runs = list(runs)
-    return [run for run in runs if run.updates == max(other.updates for other in runs)]
+def rates_of(runs: Iterable[Run]) -> str:
+    """Return the learning rates of some runs, each once."""
+    return ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in runs))
 
 
 def usual_length(lengths: Iterable[int]) -> int:
@@ -101,8 +105,12 @@ def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
     """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
-    pairs = [(run, run.evaluation(num_samples, weights, updates)) for run in chosen(runs, cell, weights)]
-    evaluated = [(updates or run.summary()["updates"], run, record) for run, record in pairs if record is not None]
+    pairs = [(run, run.evaluation(num_samples, weights, updates)) for run in chosen(runs, cell, weights, updates)]
+    evaluated = [
+        (updates or run.summary().get("updates", run.updates), run, record)
+        for run, record in pairs
+        if record is not None
+    ]
     if not evaluated:
         return None
     length = max(length for length, *_ in evaluated)

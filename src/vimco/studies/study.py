@@ -19,7 +19,7 @@ from vimco.errors import UsageError
 from vimco.files import in_home
 from vimco.models import MODELS
 from vimco.registry import Names
-from vimco.runs.config import RunConfig, words_of
+from vimco.runs.config import DEFAULT_UPDATES, RunConfig, words_of
 from vimco.runs.directory import Run
 from vimco.studies.cells import PAPER, Cell, variations
 from vimco.studies.claims import Claim
@@ -38,10 +38,11 @@ class Study:
     """A table or a figure: its runs, how they are shown, and what the paper claims about them.
 
     `runs()` lists the runs; its docstring describes them in the list of studies. They depart from `cells.PAPER` in the
-    fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed,
-    updates, data and averaging come from the command line. `show(study, found)` returns blocks of a document from the
-    runs that exist. The chosen runs are evaluated with `evaluation_samples`, if given. `noise(cell)` names the
-    estimators whose gradients are measured in the runs of a cell, at a fiftieth, a fifth and the end of the training.
+    fields of a `Cell` and the learning rate alone: tables and claims leave out runs that depart elsewhere. Seed, data
+    and averaging come from the command line; so do the updates, or else from the run, or else they are 100,000.
+    `show(study, found)` returns blocks of a document from the runs that exist. The chosen runs are evaluated with
+    `evaluation_samples`, if given. `noise(cell)` names the estimators whose gradients are measured in the runs of a
+    cell, at a fiftieth, a fifth and the end of the training.
     """
 
     name: str
@@ -88,26 +89,26 @@ class Study:
     def adjusted(
         self,
         *,
-        updates: int,
+        updates: int | None = None,
         data: str | None = None,
         rates: Sequence[float] = (),
         seeds: Sequence[int] = (0,),
         averaging: float | None = None,
         only: Sequence[str] = (),
     ) -> list[RunConfig]:
-        """Return its runs, each once, with this budget and these seeds; `rates` and `data` replace its own.
+        """Return its runs, each once, with these seeds; `updates`, `rates` and `data` replace its own.
 
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
         data = data or self.data
         if data not in DATASETS and not in_home(data).is_file():
             raise UsageError(f"{data} is neither a data set's name (see `vimco data list`) nor a file.")
-        shared: dict[str, Any] = {"updates": updates, "data": data, "averaging": averaging}
-        # The usual cadence, or a shorter one for a small budget, so that a curve has ten points or more.
-        shared["log_every"] = min(PAPER.log_every, max(1, updates // 20))
-        shared["validate_every"] = min(PAPER.validate_every, max(1, updates // 10))
+        if not seeds:
+            raise UsageError("--seeds needs one or more numbers.")
         runs = [
-            dataclasses.replace(run, learning_rate=rate, seed=seed, **shared)
+            dataclasses.replace(
+                run, learning_rate=rate, seed=seed, data=data, averaging=averaging, **_length(updates or run.updates)
+            )
             for run in self.runs()
             for rate in (rates or (run.learning_rate,))
             for seed in seeds
@@ -120,6 +121,16 @@ class Study:
                 "pattern is a part of one, between dashes, and may hold * and ?."
             )
         return kept
+
+
+def _length(updates: int | None) -> dict[str, Any]:
+    """Return a budget with the usual cadence, or a shorter one, so that a curve has ten points or more."""
+    updates = updates or DEFAULT_UPDATES
+    return {
+        "updates": updates,
+        "log_every": min(PAPER.log_every, max(1, updates // 20)),
+        "validate_every": min(PAPER.validate_every, max(1, updates // 10)),
+    }
 
 
 STUDIES: Names[Study] = Names("study")

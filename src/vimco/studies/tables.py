@@ -10,7 +10,7 @@ from vimco.runs.directory import Run, Weights
 from vimco.studies.cells import PAPER, Cell, short_title_of
 from vimco.studies.curves import validation_points
 from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
-from vimco.studies.results import Number, chosen, number, on_protocol
+from vimco.studies.results import Number, chosen, number, on_protocol, rates_of
 from vimco.studies.study import Study
 
 EXPLANATION = (
@@ -135,7 +135,7 @@ def last_doubling(run: Run, weights: Weights = "best") -> float | None:
 def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weights) -> Entry:
     if value is not None:
         seeds = "" if len(value.runs) == 1 else f", {len(value.runs)} seeds"
-        detail = f"{short_count(value.updates)} updates, {_rates(value.runs)}{seeds}"
+        detail = f"{short_count(value.updates)} updates, rate {rates_of(value.runs)}{seeds}"
         return Entry(f"{minus(value.value)} ± {value.standard_error:.2f}", detail, links_to=anchor(value.runs[0].name))
     best = chosen(runs, cell, weights)
     if best:
@@ -148,10 +148,6 @@ def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weigh
     if weights == "best-average" and not any(run.config.averaging for run in of_cell):
         return Entry("not kept", is_missing=True)
     return Entry("in training", "no validation yet", is_missing=True)
-
-
-def _rates(runs: Iterable[Run]) -> str:
-    return "rate " + ", ".join(dict.fromkeys(f"{run.config.learning_rate:g}" for run in runs))
 
 
 def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:
@@ -177,7 +173,8 @@ def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
         body.append(
             (
                 Entry(
-                    f"{cell.title}, K = {cell.num_samples}", f"{short_count(max(common))} updates, {_rates(of_cell)}"
+                    f"{cell.title}, K = {cell.num_samples}",
+                    f"{short_count(max(common))} updates, rate {rates_of(of_cell)}",
                 ),
                 *(Entry(minus(bounds[seed]) if seed in bounds else "–") for seed in seeds),
                 Entry(minus(fmean(bounds.values()))),

@@ -81,7 +81,7 @@ def _course(best: dict[str, Run]) -> Table:
     for title, run in best.items():
         row = _entries([line for line in lines[title] if line["update"] == common][-1:])
         if seconds is not None:
-            row += _entries([line for line in lines[title] if line["processor_seconds"] <= seconds][-1:])
+            row += _entries([line for line in lines[title] if line["update"] * paces[title] <= seconds][-1:])
             row += (Entry(f"{1000 * paces[title]:.2f}"),)
         detail = f"K = {run.config.num_samples}, rate {run.config.learning_rate:g}"
         rows.append((Entry(title, detail, links_to=anchor(run.name)), *row))

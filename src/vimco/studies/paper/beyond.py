@@ -15,7 +15,8 @@ from vimco.studies.results import Number, number
 from vimco.studies.study import Study, kind, register_study
 
 # The paper's estimator by the recipe `warm`, its objective on the way from the ELBO to L^K for half of 200,000 updates.
-RECIPE = recipe("warm", 200_000)
+UPDATES = 200_000
+RECIPE = recipe("warm", UPDATES)
 # VIMCO with the arithmetic mean in the repository of OVIS (Liévin et al., 2020): four million updates, 5000 samples,
 # the best over training.
 LATER = {5: 91.4, 10: 90.1, 50: 89.0}
@@ -34,7 +35,7 @@ SOURCES = {"vimco-K5": (5, 1_010_000)}
 
 def runs() -> list[RunConfig]:
     """Whole images at K = 2, 5, 10, 50 by the recipe `warm`."""
-    return [replace(PAPER, num_samples=K, **RECIPE) for K in PUBLISHED if K > 1]
+    return [replace(PAPER, num_samples=K, updates=UPDATES, **RECIPE) for K in PUBLISHED if K > 1]
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
@@ -75,12 +76,16 @@ def cool_downs(found: Sequence[Run], K: int) -> list[Run]:
 
 
 def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
-    """Return the likelihood of the longest of some runs, with its length."""
-    known = [(record["negative_log_likelihood"], run) for run in found if (record := run.evaluation(samples, weights))]
+    """Return the likelihood of the longest of some runs, the best by validation of several such, with its length."""
+    known = [
+        (run.updates, best[1], record["negative_log_likelihood"], run)
+        for run in found
+        if (record := run.evaluation(samples, weights)) and (best := run.best(weights))
+    ]
     if not known:
         return Entry("not evaluated" if found else "not run", is_missing=True)
-    value, run = max(known, key=lambda pair: pair[1].updates)
-    return _entry(run, value, run.updates)
+    updates, _, value, run = max(known, key=lambda each: each[:2])
+    return _entry(run, value, updates)
 
 
 def of_protocol(measured: Number | None) -> Entry:

@@ -27,7 +27,8 @@ REMARK = (
 def runs() -> list[RunConfig]:
     """Bottom halves, two layers, K = 20: `falling` and `raiko` with the prior, `warm` with a learned proposal."""
     return [
-        replace(PAPER, **{**cell(proposal)._asdict(), **recipe(name, updates)}) for proposal, name, updates in RECIPES
+        replace(PAPER, **{**cell(proposal)._asdict(), **recipe(name, updates)}, updates=updates)
+        for proposal, name, updates in RECIPES
     ]
 
 

@@ -5,14 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from vimco.runs.config import RunConfig
-from vimco.runs.directory import Run
+from vimco.runs.directory import Run, Weights
 from vimco.studies.cells import PAPER
-from vimco.studies.curves import Points, distinct_curves, plot
+from vimco.studies.curves import distinct_curves, plot
 from vimco.studies.document import MISSING, Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import recipe
 from vimco.studies.results import usual_length
 from vimco.studies.study import Study, kind, register_study
+from vimco.studies.tables import PARAMETERS
 
+UPDATES = 50_000  # after which the candidates are compared
 # Title: where a run departs from the paper's protocol.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "constant, 1e-3 (the default)": {},
@@ -21,9 +23,11 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "cosine from 3e-3 (--recipe falling)": recipe("falling"),
     "cosine from 5e-3, 1000 updates of warm-up": {**recipe("falling"), "learning_rate": 5e-3, "warmup_updates": 1000},
     "cosine from 3e-3, f̂ = 0": {**recipe("falling"), "estimator": "vimco-leave-one-out"},
-    # The recipe, with the 50,000 updates for which these runs are compared.
-    "cosine from 3e-3, Rényi warm-up over 25k updates (--recipe warm)": recipe("warm", 50_000),
-    "cosine from 3e-3, Rényi warm-up over 50k updates": {**recipe("warm"), "estimator_options": ("updates=50000",)},
+    "cosine from 3e-3, Rényi warm-up over 25k updates (--recipe warm)": recipe("warm", UPDATES),
+    "cosine from 3e-3, Rényi warm-up over 50k updates": {
+        **recipe("warm"),
+        "estimator_options": (f"updates={UPDATES}",),
+    },
     "cosine from 3e-3, the ELBO by RLOO": {**recipe("falling"), "estimator": "rloo"},
 }
 EXPLANATION = (
@@ -35,34 +39,39 @@ CAPTION = "The bound on the validation set with raw parameters, against updates.
 
 def runs() -> list[RunConfig]:
     """Whole images, K = 5: constant and falling rates."""
-    return [replace(PAPER, **options) for options in CANDIDATES.values()]
+    return [replace(PAPER, updates=UPDATES, **options) for options in CANDIDATES.values()]
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """Candidates in rows, with raw and averaged parameters, at the length that most of them share."""
-    pairs = [
-        (title, run)
-        for title, config in zip(CANDIDATES, runs(), strict=True)
-        for run in found
-        if (kind(run.config), run.config.learning_rate) == (kind(config), config.learning_rate)
-    ]
-    length = usual_length(run.updates for _, run in pairs)
-    rows = {title: run for title, run in pairs if _has_reached(run, length)}
-    if len(rows) < 2:
+    candidates = {
+        title: [run for run in found if (kind(run.config), run.config.learning_rate) == (kind(c), c.learning_rate)]
+        for title, c in zip(CANDIDATES, runs(), strict=True)
+    }
+    length = usual_length(run.updates for of_title in candidates.values() for run in of_title)
+    raw, averaged = (
+        {title: best for title, of_title in candidates.items() if (best := _best(of_title, length, weights))}
+        for weights in PARAMETERS
+    )
+    if len(raw) < 2:
         return [Text(f"Nothing to compare yet. The command is: vimco study {study.name}")]
     headings = (f"{short_count(length)} updates", "raw parameters", "averaged parameters")
-    raw, averaged = (
-        {title: [point for point in run.curve(metric) if point[0] <= length] for title, run in rows.items()}
-        for metric in ("validation_bound", "average_validation_bound")
-    )
     body = tuple(
-        (Entry(title, links_to=anchor(run.name)), _best(raw[title]), _best(averaged[title]))
-        for title, run in rows.items()
+        (
+            Entry(title, links_to=anchor(run.name)),
+            Entry(minus(bound)),
+            Entry(minus(averaged[title][0])) if title in averaged else MISSING,
+        )
+        for title, (bound, run) in raw.items()
     )
+    curves = {
+        title: [point for point in run.curve("validation_bound") if point[0] <= length]
+        for title, (_, run) in raw.items()
+    }
     return [
         Table("Validation bound in nats: generative, K = 5", headings, body),
         Text(EXPLANATION),
-        plot(study.name, {"generative, K = 5": distinct_curves(raw)}, "validation bound (nats)", CAPTION),
+        plot(study.name, {"generative, K = 5": distinct_curves(curves)}, "validation bound (nats)", CAPTION),
     ]
 
 
@@ -71,8 +80,11 @@ def _has_reached(run: Run, length: int) -> bool:
     return run.updates >= length if run.config.schedule == "constant" else run.updates == length
 
 
-def _best(points: Points) -> Entry:
-    return Entry(minus(max(bound for _, bound in points))) if points else MISSING
+def _best(runs: Sequence[Run], length: int, weights: Weights) -> tuple[float, Run] | None:
+    """Return the best bound up to a length, and its run, of runs that differ in seed or averaging alone."""
+    reached = [run for run in runs if _has_reached(run, length)]
+    known = [(best[1], run) for run in reached if (best := run.best(weights, length))]
+    return max(known, key=lambda pair: pair[0], default=None)
 
 
 register_study(

@@ -97,17 +97,24 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 
 
 def _compared(found: Sequence[Run], cells: dict[str, Cell]) -> dict[str, Run]:
-    """Return the run of each method: of the length that most methods were run for, or else the best of any length.
+    """Return the run of each method with the rate that was best at the length that most methods were run for, or else
+    the best of any length.
 
-    Longer runs of single methods were often made elsewhere or beside others, and their times mean nothing here.
+    A run of that length is preferred to a longer one at the same rate: longer runs of single methods were often made
+    elsewhere or beside others, and their times mean nothing here.
     """
     by_title = {title: on_protocol(found, cell) for title, cell in cells.items()}
     common = usual_length(length for runs in by_title.values() for length in {run.updates for run in runs})
-    return {
-        title: run
-        for title, runs in by_title.items()
-        for run in chosen([run for run in runs if run.updates == common] or runs, cells[title])[:1]
-    }
+    compared = {}
+    for title, runs in by_title.items():
+        for best in (chosen(runs, cells[title], until=common) or chosen(runs, cells[title]))[:1]:
+            usual = [run for run in runs if run.updates == common and _rate_and_seed(run) == _rate_and_seed(best)]
+            compared[title] = (usual or [best])[0]
+    return compared
+
+
+def _rate_and_seed(run: Run) -> tuple[float, int]:
+    return run.config.learning_rate, run.config.seed
 
 
 def _table(model: str, best: dict[str, Run]) -> Table:
