@@ -139,15 +139,29 @@ def test_the_jackknife_in_blocks(float64):
         evaluate(model, examples, jax.random.key(3), 1, jackknife=True)
 
 
+def test_the_jackknife_with_two_equal_weights_in_float32():
+    """Two samples with the same latents outweigh the rest; rounding may take the share of each above a half."""
+    log_scale = np.random.default_rng(0).uniform(-130, -80, 60).astype(np.float32)
+    for lower in (np.zeros((0, 1)), np.full((3, 1), -30.0)):
+        log_weights = (log_scale + np.concatenate([np.zeros((2, 1)), lower])).astype(np.float32)
+        examples = Examples(jnp.arange(60)[:, None])
+        evaluation = evaluate(
+            Weighted(jnp.asarray(log_weights)), examples, jax.random.key(3), len(log_weights), jackknife=True
+        )
+        expected = jackknife_bound(log_weights.astype(np.float64))
+        np.testing.assert_allclose(evaluation.jackknife, expected, rtol=0, atol=2e-4)
+
+
 @pytest.mark.parametrize("number", [3, 7])  # six slices: a part of several has none
 def test_parts_are_bit_for_bit_the_whole(number):
     model, examples, key = tiny_model(), Examples(pixels()), jax.random.key(3)
-    whole = evaluate(model, examples, key, 60)
-    parts = [evaluate(model, examples, key, 60, part=(i + 1, number)) for i in range(number)]
+    whole = evaluate(model, examples, key, 60, jackknife=True)
+    parts = [evaluate(model, examples, key, 60, part=(i + 1, number), jackknife=True) for i in range(number)]
     assert (min(len(part.bound) for part in parts) == 0) == (number == 7)
     for actual, expected in zip(joined(parts)[1:4], whole[1:4], strict=True):
         assert actual.dtype == expected.dtype
         np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(joined(parts).jackknife, whole.jackknife)
     with pytest.raises(UsageError, match="There is no part 4 of 3"):
         evaluate(model, examples, key, 60, part=(4, 3))
 

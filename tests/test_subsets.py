@@ -10,7 +10,7 @@ import pytest
 from enumeration import gradient_of_surrogates, sbn_toy
 
 from vimco import NVIL, VIMCO, ImportanceSamples, UsageError, multi_sample_bound, vimco_signal
-from vimco.estimators import OVIS, RLOO, Annealed, SubsetAverage, subsets
+from vimco.estimators import BBVI, OVIS, RLOO, RWS, Annealed, LocalExpectations, SubsetAverage, subsets
 from vimco.samples import Auxiliary
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -69,6 +69,11 @@ class TestSubsets:
             subsets(4, 2, repeats=0)
         with pytest.raises(UsageError, match="carries state"):
             SubsetAverage(NVIL(), 2)
+        with pytest.raises(UsageError, match=r"200 samples have 2,535,650,040 subsets of 5.* repeats=5"):
+            subsets(200, 5)
+        for estimator in (BBVI(), LocalExpectations()):
+            with pytest.raises(UsageError, match="cannot be divided among subsets"):
+                SubsetAverage(estimator, 2)
 
 
 def record(parameters, sets):
@@ -112,6 +117,23 @@ class TestAnnealed:
         assert float(objective) == pytest.approx(float(value), abs=1e-12)
         samples = record(self.parameters(), self.sets)
         np.testing.assert_allclose(plain, multi_sample_bound(np.asarray(samples.log_weights)), atol=1e-12)
+
+    def test_an_estimator_that_looks_at_the_likelihood_sees_the_annealed_one(self):
+        """RWS with the prior's control variate takes log P(h) as log P(x, h) − log P(x | h)."""
+        estimator = RWS(prior_control=True)
+
+        def surrogate(parameters, power, estimator):
+            samples = record(parameters, self.sets)
+            likelihood = power * samples.log_likelihood
+            joint = samples.log_joint - samples.log_likelihood + likelihood
+            return jnp.sum(
+                estimator(dataclasses.replace(samples, log_joint=joint, log_likelihood=likelihood)).surrogate
+            )
+
+        expected = jax.grad(surrogate)(self.parameters(), 0.001, estimator)
+        actual = jax.grad(surrogate)(self.parameters(), 1.0, Annealed(estimator, 10))
+        for name in expected:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=1e-12)
 
     def test_counts_updates_and_keeps_the_state_of_what_it_wraps(self):
         samples = record(self.parameters(), self.sets)

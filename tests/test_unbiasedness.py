@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -145,6 +146,34 @@ def test_normaliser_of_nvil_scales_whole_blocks(kind, name, K):
     sampled = "prior" if toy.proposal_is_prior else "proposal"
     for block, value in expected.items():
         np.testing.assert_allclose(value * (scale if block == sampled else 1.0), exact[block], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("sees_batch", "cosine"), [(False, 1.0), (True, 0.9741)])
+def test_a_normaliser_that_has_seen_a_small_batch_weighs_its_outliers_less(sees_batch, cosine):
+    """Four configurations, one of them rare and far below the others; K = 1, all 16 batches of two.
+
+    The direction of the mean update is compared with that of ∇L^1.
+    """
+    log_joint, logits = jnp.array([-1.0, -3.0, -6.0, -40.0]), jnp.array([0.0, 0.0, 0.0, -3.0])
+    pairs = np.array(list(itertools.product(range(4), repeat=2)))
+    proposal = jax.nn.softmax(logits)
+    residual = log_joint - jnp.log(proposal)
+    mean = proposal @ residual
+    nvil = NVIL(None, moments(float(mean), float(proposal @ (residual - mean) ** 2)), scale_sees_batch=sees_batch)
+
+    def expected(logits):
+        def of_batch(pair):
+            samples = ImportanceSamples(log_joint[pair][None], jax.nn.log_softmax(logits)[pair][None])
+            return jnp.mean(nvil(samples).surrogate)
+
+        return jnp.prod(proposal[pairs], axis=1) @ jax.vmap(of_batch)(jnp.asarray(pairs))
+
+    def exact(logits):
+        return jax.nn.softmax(logits) @ (log_joint - jax.nn.log_softmax(logits))
+
+    actual, gradient = (jax.grad(f)(logits) for f in (expected, exact))
+    angle = actual @ gradient / jnp.linalg.norm(actual) / jnp.linalg.norm(gradient)
+    assert float(angle) == pytest.approx(cosine, abs=1e-4 if sees_batch else 1e-12)
 
 
 @pytest.mark.parametrize("K", [1, 2, 3])

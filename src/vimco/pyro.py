@@ -126,13 +126,14 @@ class _OneSubsample(poutine.messenger.Messenger):
 
 
 def _concatenated(records: list[ImportanceSamples]) -> ImportanceSamples:
-    """Return one record of all samples."""
-    first = records[0]
+    """Return one record of all samples, which may differ in their latents where a program branches on one of them."""
+    scores = [record.log_proposal if record.log_score is None else record.log_score for record in records]
     return ImportanceSamples(
         torch.cat([record.log_joint for record in records]),
         torch.cat([record.log_proposal for record in records]),
-        None if first.log_score is None else torch.cat([record.log_score for record in records]),
-        proposal_is_prior=first.proposal_is_prior,
+        None if all(record.log_score is None for record in records) else torch.cat(scores),
+        latents_attached=all(record.latents_attached for record in records),
+        proposal_is_prior=any(record.proposal_is_prior for record in records),
     )
 
 

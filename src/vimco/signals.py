@@ -11,6 +11,10 @@ A weight f = 0 has the log-weight −inf, which is allowed everywhere:
   signal is then L̂ itself, without a baseline. This choice depends on the other samples only, so the estimate stays
   exactly unbiased; a cap on the signal would add a bias.
 
+So an unbiased estimator ascends E[L̂; some f > 0], in which a set of impossible samples counts as L̂ = 0. Where log f is
+usually negative and such sets are not rare, that is better than a possible set, and the proposal learns to make them.
+Add a constant to log P(x, h) that makes log f positive: it changes nothing else.
+
 Do not differentiate these functions: estimators hold signals and weights constant.
 """
 

@@ -242,6 +242,56 @@ def test_gaussian_and_bernoulli_latents_mix(name):
         MonteCarloObjective(vimco.RWS(), 3).loss(model, guide)
 
 
+def test_samples_may_differ_in_their_latents():
+    """A Gaussian latent exists where h = 1. With its noise held fixed, the sum over h is exact."""
+    params = parameters(prior=0.2, noise=0.8, mean=-0.3, width=0.6, logit=0.4)
+    x = torch.tensor(1.2, dtype=torch.float64)
+
+    def program(of_h, of_z):
+        h = pyro.sample("h", of_h)
+        return h, pyro.sample("z", of_z) if h.item() == 1 else torch.zeros_like(x)
+
+    def model():
+        h, z = program(dist.Bernoulli(logits=torch.zeros_like(x)), dist.Normal(params["prior"], 1.0))
+        pyro.sample("x", dist.Normal(z + 2 * h, params["noise"]), obs=x)
+
+    def guide():
+        program(dist.Bernoulli(logits=params["logit"]), dist.Normal(params["mean"], params["width"]))
+
+    z = params["mean"] + params["width"] * torch.tensor([0.7, -1.1], dtype=torch.float64)
+    h = sets_of_samples(2, 2).double()
+    log_score = dist.Bernoulli(logits=params["logit"]).log_prob(h)
+    ratio = dist.Normal(params["prior"], 1.0).log_prob(z) - dist.Normal(params["mean"], params["width"]).log_prob(z)
+    log_weights = (
+        math.log(0.5) + dist.Normal(h * (z[:, None] + 2), params["noise"]).log_prob(x) + h * ratio[:, None] - log_score
+    )
+    sets = [{"h": h[:, s], "z": z[h[:, s] == 1]} for s in range(h.shape[1])]
+    expected = expected_gradient(MonteCarloObjective(vimco.VIMCO(), 2), sets, log_score, params, model, guide)
+    assert_close(expected, exact_gradient(params, log_weights, log_score))
+
+
+def test_pathwise_takes_a_guide_whose_latents_are_all_reparameterised():
+    """One normal latent: the gradient is VIMCO's, which has no score to give; a discrete latent is refused."""
+    params = parameters(mean=0.2)
+    x = torch.tensor(0.7, dtype=torch.float64)
+
+    def model():
+        pyro.sample("x", dist.Normal(pyro.sample("z", dist.Normal(torch.zeros_like(x), 1.0)), 1.0), obs=x)
+
+    def guide():
+        pyro.sample("z", dist.Normal(params["mean"], 1.0))
+
+    latents = {"z": params["mean"] + torch.tensor([0.7, -1.1], dtype=torch.float64)}
+    ours, theirs = (
+        value_and_gradient(MonteCarloObjective(estimator, 2), latents, params, model, guide)
+        for estimator in (vimco.Pathwise(), vimco.VIMCO())
+    )
+    assert_close(ours[1], theirs[1])
+    assert abs(float(ours[1]["mean"])) > 1e-3
+    with pytest.raises(vimco.UsageError, match="needs latents through which gradients flow"):
+        MonteCarloObjective(vimco.Pathwise(), 2).loss(*toy_programs(toy_parameters()))
+
+
 @pytest.mark.parametrize("auto", [AutoNormal, AutoDiagonalNormal])
 def test_automatic_guides_have_the_density_that_pyro_gives_them(auto):
     """At K = 1 the bound is the ELBO; auxiliary sites and changes of variable are counted alike."""

@@ -51,7 +51,8 @@ class Annealed(Estimator):
         """Return the estimate."""
         likelihood = required(samples, LOG_LIKELIHOOD)
         excess = jnp.where(likelihood > -jnp.inf, (1 - self.inverse_temperature) * likelihood, 0.0)
-        estimate = self.estimator(dataclasses.replace(samples, log_joint=samples.log_joint - excess), batch)
+        annealed = {"log_joint": samples.log_joint - excess, "log_likelihood": likelihood - excess}
+        estimate = self.estimator(dataclasses.replace(samples, **annealed), batch)
         return dataclasses.replace(
             estimate,
             log_weights=held_constant(samples.log_weights),

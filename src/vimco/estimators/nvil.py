@@ -38,7 +38,8 @@ class NVIL(Estimator):
 
     c is used before it sees the current samples: a baseline that has seen them adds a bias. v is used after it has seen
     the batch, as in the original, so that a sample whose log f lies thousands of nats below the rest is divided by its
-    own size; `scale_sees_batch=False` uses it before. The network b(x) learns from (r − c)² alone.
+    own size. That weighs outliers of a batch less, which is a bias too; `scale_sees_batch=False` uses v before. The
+    network b(x) learns from (r − c)² alone.
 
     `centred_weights` replaces w̃_j by w̃_j − 1/K in the coefficient of a score. The mean stays, since a score has mean
     zero, and the variance falls.

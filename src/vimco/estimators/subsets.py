@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -13,7 +14,10 @@ from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant
 from vimco.estimators.vimco import VIMCO
 from vimco.samples import Batch, Estimate, ImportanceSamples, Need
 
-PER_SAMPLE = ("log_joint", "log_proposal", "log_score", "log_likelihood", "frozen_log_weights")  # of shape (K, *B)
+# Fields of shape (K, *B); and all that can be divided among subsets.
+PER_SAMPLE = ("log_joint", "log_proposal", "log_score", "log_likelihood", "frozen_log_weights", "reward")
+DIVISIBLE = (*PER_SAMPLE, "auxiliary_log_weights", "log_proposal_of_dreams", "latents_attached")
+MOST_SUBSETS = 100_000
 
 
 def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarray:
@@ -28,6 +32,10 @@ def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarr
             "fewer in a subset."
         )
     if repeats is None:
+        if (number := math.comb(num_samples, size)) > MOST_SUBSETS:
+            raise UsageError(
+                f"{num_samples} samples have {number:,} subsets of {size}: cut them into blocks instead: repeats=5."
+            )
         return np.array(list(itertools.combinations(range(num_samples), size))).T
     if repeats < 1:
         raise UsageError(f"The samples must be cut into blocks 1 or more times; got {repeats}.")
@@ -55,6 +63,11 @@ class SubsetAverage(Estimator):
             raise UsageError(
                 f"{type(self.estimator).__name__} carries state from update to update, which an average over subsets "
                 "has no place for: use an estimator without."
+            )
+        if indivisible := [need.what for need in self.estimator.needs if need.field not in DIVISIBLE]:
+            raise UsageError(
+                f"{type(self.estimator).__name__} needs {indivisible[0]}, which cannot be divided among subsets of the "
+                "samples: use an estimator that needs nothing but the weights, such as VIMCO."
             )
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:

@@ -24,6 +24,7 @@ from vimco.training.devices import on_every_device, on_one_device, replicated
 
 BLOCK = 50  # samples drawn from one key; larger K are drawn block by block, so memory does not grow with K
 ACTIVE = 0.01
+LARGE_SHARE = 0.75  # of all weights: at most one sample has it
 PATHS = 20  # samples whose mean predicts a label
 ROWS = 2_400  # samples times examples at a time: few enough to fit into a processor's caches
 Sums = tuple[Array, Array, Array]  # over the samples so far, (B,) each
@@ -176,11 +177,11 @@ def evaluate(
 
 def joined(parts: Sequence[Evaluation]) -> Evaluation:
     """Return the evaluation of all examples from its parts, in order."""
-    return parts[0]._replace(
-        bound=np.concatenate([part.bound for part in parts]),
-        variance=np.concatenate([part.variance for part in parts]),
-        effective_sample_size=np.concatenate([part.effective_sample_size for part in parts]),
-    )
+    columns = ["bound", "variance", "effective_sample_size"]
+    if parts[0].jackknife is not None:
+        columns.append("jackknife")
+    whole: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
+    return parts[0]._replace(**whole)
 
 
 def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Prediction | None:
@@ -222,11 +223,11 @@ def _with_more_weights(sums: Sums, log_weights: Float[Array, "S B"]) -> Sums:
 
 
 def _with_more_shares(sums: Sums, shares: Float[Array, "S B"]) -> Sums:
-    """Return Σ log(1 − w̃_j) and Σ w̃_j over w̃_j ≤ 1/2, and whether one is above, with more samples."""
+    """Return Σ log(1 − w̃_j) and Σ w̃_j over w̃_j ≤ 3/4, and whether one is above, with more samples."""
     logs, small_ones, has_large = sums
-    small = jnp.where(shares <= 0.5, shares, 0.0)
+    small = jnp.where(shares <= LARGE_SHARE, shares, 0.0)
     logs = logs + jnp.sum(jnp.log1p(-small), axis=0)
-    return logs, small_ones + jnp.sum(small, axis=0), has_large | jnp.any(shares > 0.5, axis=0)
+    return logs, small_ones + jnp.sum(small, axis=0), has_large | jnp.any(shares > LARGE_SHARE, axis=0)
 
 
 def _statistics(
@@ -257,8 +258,8 @@ def _statistics(
     statistics = (jnp.where(weights > 0, bound, -jnp.inf), variance, effective)
     if not jackknife:
         return statistics
-    # The jackknife subtracts (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K)) from L̂. At most one w̃_j is above a half,
-    # and 1 − w̃_j is then the sum of the others.
+    # The jackknife subtracts (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K)) from L̂. At most one w̃_j is above
+    # 3/4, and 1 − w̃_j is then the sum of the others; a half would be passed by two equal ones, by rounding.
     log_sum = jnp.where(weights > 0, log_scale + jnp.log(weights), 0.0)
     logs, small, has_large = over_blocks(
         lambda sums, log_weights: _with_more_shares(sums, jnp.exp(log_weights - log_sum)),
