@@ -102,6 +102,8 @@ def test_budgets_in_updates():
     assert RunConfig(minutes=1.0).total_updates(2083) is None
     with pytest.raises(UsageError, match="at most 2,147,483,647 updates"):
         RunConfig(epochs=1e7).total_updates(2083)
+    with pytest.raises(UsageError, match="at most"):
+        RunConfig(epochs=1e308).total_updates(2083)  # the product is infinite
 
 
 def test_identity_is_all_that_decides_the_parameters():

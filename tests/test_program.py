@@ -39,6 +39,7 @@ from program import (
 )
 
 from vimco import __version__, cli
+from vimco.cli.layout import Layout
 from vimco.data import catalogue, load_dataset
 from vimco.errors import UsageError
 from vimco.models.pictures import completions, samples_and_reconstructions
@@ -139,6 +140,12 @@ def test_ctrl_c_while_the_program_is_imported(tmp_path):
         timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Stopped.\n")
+
+
+def test_the_command_that_resumes_has_the_same_devices():
+    assert Layout(devices=4).words == ["--devices", "4"]
+    assert Layout(distributed=True).words == ["--distributed"]
+    assert Layout().words == []
 
 
 def test_stopped_and_killed_in_every_way_is_as_if_never_stopped(folder, program, reference):

@@ -471,6 +471,24 @@ def test_the_second_process_is_refused(halfway):
             session.resume(halfway)
 
 
+def test_a_part_of_an_evaluation_may_have_no_examples(reference, tmp_path):
+    run = directory.load(shutil.copytree(reference, tmp_path / "run"))
+    sizes = []
+    for number in range(1, 9):
+        part = run.evaluate(60, weights="best", part=(number, 8))
+        run.record_part(part, "best", (number, 8))
+        sizes.append(len(part.bound))
+    assert min(sizes) == 0 < max(sizes)
+    assert run.join_parts(60, "best", 8)
+    assert run.evaluations[0]["negative_log_likelihood"] == run.evaluate(60).negative_log_likelihood
+
+
+def test_more_lines_than_can_be_read_again_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"at most 524,288 times.*: choose --log-every 3 or more"):
+        session.train(dataclasses.replace(SMALL, updates=1_500_000, log_every=1), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_evaluation_in_parts_is_recorded_as_one(reference, tmp_path):
     """Bit for bit, when all parts are there, for the present weights, and undamaged."""
     path = shutil.copytree(reference, tmp_path / "run")
@@ -708,9 +726,20 @@ def test_an_evaluation_during_an_extension_is_not_of_the_stage_before_it(referen
     run = vimco.load(path)
     run.record_evaluation(run.evaluate(2), "test", "best", 0)
     (earlier,) = run.summary()["evaluations"]
-    store.write_json(path / directory.SUMMARY, {**run.summary(), "evaluations": [earlier, {**earlier, "update": 95}]})
+    run.record_evaluation(run.evaluate(2)._replace(update=95), "test", "best", 0)
     session.resume(path, updates=100)
     assert run.summary()["stages"] == [{"updates": 90, "evaluations": [earlier]}]
+
+
+def test_an_extension_may_change_the_cadence(reference, tmp_path):
+    """A study does so after a short trial of it: the long run is not validated as often as the short one."""
+    path = shutil.copytree(reference, tmp_path / "run")
+    longer = dataclasses.replace(EVERYTHING, updates=150, log_every=50, validate_every=50)
+    session.train_or_resume(longer, path)
+    assert vimco.load(path).config == longer
+    assert [line["update"] for line in vimco.load(path).metrics() if line["update"] > 90] == [100, 150]
+    whole = session.train(longer, tmp_path / "whole")
+    assert_same_arrays(arrays(path), arrays(whole.path))
 
 
 def test_evaluations_at_the_same_moment_are_all_kept(halfway, monkeypatch):

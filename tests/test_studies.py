@@ -26,7 +26,7 @@ from vimco.studies.results import chosen, collected
 from vimco.studies.runner import durations, local
 from vimco.studies.runner.engine import Ending
 from vimco.studies.runner.execution import Watch, execute, run_study
-from vimco.studies.runner.local import LocalWorkers
+from vimco.studies.runner.local import LocalWorkers, command
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.study import digest, label, run_name
 
@@ -324,6 +324,14 @@ def test_any_engine_serves(tmp_path):
     assert engine.started == [["works", str(tmp_path / "a")], ["works", str(tmp_path / "b")]]
     assert endings.all["a"].notes == ("a note",)
     assert (outcome.failures, outcome.signal_number) == ([], None)
+
+
+def test_no_file_beside_the_data_takes_the_place_of_a_module(tmp_path):
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong module')\n")
+    shown = subprocess.run(
+        [sys.executable, *command(["--version"])], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("vimco ")
 
 
 def test_a_failure_stops_nobody_and_a_killed_process_is_tried_once_more(tmp_path, small_program):

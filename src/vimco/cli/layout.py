@@ -9,13 +9,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NoReturn
 
 import jax
 
 from vimco.cli.terminal import err, labelled, out
 from vimco.errors import UsageError
+from vimco.runs.config import words_of
 from vimco.runs.session import Interrupted, LostProcessError
 from vimco.runs.team import CommonError, Team, is_lost_process
 from vimco.training.devices import offer_cpu_devices
@@ -48,6 +49,12 @@ class Layout:
     """The number of processes."""
     rank: int | None = None
     """The number of this process, from 0."""
+
+    @property
+    def words(self) -> list[str]:
+        """The options that differ from their defaults, as words of a command line."""
+        given = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return words_of({name: value for name, (value, default) in given.items() if value != default})
 
     @contextlib.contextmanager
     def join(self, command: str, again: str = "Start all processes again.") -> Iterator[None]:

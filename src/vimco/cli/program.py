@@ -18,6 +18,7 @@ from vimco import Interrupted, UsageError, __version__
 from vimco.cli.data import Data
 from vimco.cli.estimators import Estimators
 from vimco.cli.evaluate import Evaluate
+from vimco.cli.layout import Layout
 from vimco.cli.noise import Noise
 from vimco.cli.page import Page
 from vimco.cli.report import Report
@@ -26,7 +27,7 @@ from vimco.cli.study import RunStudy
 from vimco.cli.terminal import err, labelled, note, out
 from vimco.cli.train import Resume, Train, print_named_options, refuse_changes
 from vimco.errors import printable
-from vimco.plugins import load_plugin
+from vimco.plugins import load_plugin, plugin_arguments
 from vimco.runs.recipes import named_recipe
 
 Command = (
@@ -97,7 +98,9 @@ def _call(arguments: list[str]) -> None:
     except UsageError as error:
         _exit_with_error(str(error))
     except Interrupted as interruption:
-        err.print(f"{interruption} Resume with: vimco resume {shlex.quote(str(interruption.run.path))}")
+        layout = getattr(command, "layout", Layout()).words
+        again = shlex.join(["vimco", *plugin_arguments(), "resume", str(interruption.run.path), *layout])
+        err.print(f"{interruption} Resume with: {again}")
         sys.exit(128 + interruption.signal_number)
     except BrokenPipeError:  # the output pipe was closed, as with `vimco ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

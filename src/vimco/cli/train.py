@@ -18,6 +18,7 @@ from vimco.cli.terminal import TrainingDisplay, out
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS
 from vimco.models import MODELS
+from vimco.plugins import plugin_arguments
 from vimco.runs import Run, directory, session
 from vimco.runs.config import BUDGET, RunConfig, option
 from vimco.runs.recipes import RECIPES
@@ -160,4 +161,4 @@ def _print_result(run: Run) -> None:
         out.print(summary["note"])
     names = ["curves.png"] if MODELS[run.config.task].pictures is None else ["curves.png", "samples.png"]
     out.print(f"Pictures: {', '.join(str(run.path / name) for name in names)}")
-    out.print(f"Likelihood: vimco evaluate {shlex.quote(str(run.path))}")
+    out.print(f"Likelihood: {shlex.join(['vimco', *plugin_arguments(), 'evaluate', str(run.path)])}")

@@ -195,7 +195,7 @@ def _commands(run: Run) -> Commands:
         lines.append(shlex.join(["vimco", "evaluate", folder, *words_of({name: e[name] for name in options})]))
     environment = ", ".join(f"{name} {value}" for name, value in run.environment.items())
     text = f"Data {run.data['name']}, checksum {run.data['checksum'][:12]}. {environment}."
-    return Commands(run.name, text, tuple(lines))
+    return Commands(run.name, text, tuple(dict.fromkeys(lines)))
 
 
 def _without_repetitions(sections: Sequence[Section]) -> Iterator[Section]:

@@ -163,12 +163,10 @@ class RunConfig:
         """Return the budget in updates; None for a budget of time."""
         if self.minutes is not None:
             return None
-        updates = self.updates or DEFAULT_UPDATES
-        if self.epochs is not None:
-            updates = max(1, round(self.epochs * updates_per_epoch))
+        updates = self.updates or DEFAULT_UPDATES if self.epochs is None else self.epochs * updates_per_epoch
         if updates > MAX_UPDATES:
             raise UsageError(f"A run has at most {MAX_UPDATES:,} updates; {updates:.3g} were asked for.")
-        return updates
+        return max(1, round(updates))
 
     def to_json(self) -> dict[str, Any]:
         """Return the record for JSON; empty lists of options are left out."""

@@ -277,10 +277,13 @@ class Run:
             write_json(self.path / SUMMARY, {**outcome, **kept})
 
     def record_evaluation(self, evaluation: Evaluation, split: Split, weights: Weights, seed: int) -> None:
-        """Write an evaluation to `summary.json`; it replaces an earlier one of the same kind."""
+        """Write an evaluation to `summary.json`; it replaces one of the same kind and update.
+
+        One of an earlier update stays until the run ends: `record_outcome` may need it for a stage.
+        """
         which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
         record = {**which, **evaluation.to_json()}
-        self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples"))
+        self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples", "update"))
         if (split, seed) == ("test", EVALUATION_SEED):
             for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
                 remove_file(part)  # of the same evaluation; a study that was stopped may have left it
@@ -319,7 +322,10 @@ class Run:
         except UsageError:
             return None
         bound, variance, effective = columns = [arrays.get(name, np.zeros(0)) for name in _PART]
-        is_whole = all(c.size and c.dtype.kind == "f" and c.shape == (bound.size,) for c in columns)
+        is_whole = all(name in arrays for name in _PART) and all(
+            column.dtype.kind == "f" and column.shape == (bound.size,)
+            for column in columns  # perhaps of no examples
+        )
         if facts.get("update") != self.update_of(weights) or not is_whole:
             return None
         units: Any = facts.get("active_units")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +19,14 @@ from vimco.files import remove_unfinished_files, rename_file
 from vimco.parameters import partition
 from vimco.runs import checkpoints, directory, locks, store
 from vimco.runs.checkpoints import Checkpoint, Progress
-from vimco.runs.config import BUDGET, RunConfig
+from vimco.runs.config import BUDGET, CADENCE, RunConfig
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.interrupts import Signals, collect_signals
 from vimco.runs.locks import Lock
 from vimco.runs.observer import Observer
 from vimco.runs.pictures import Pictures
-from vimco.runs.store import LARGEST_HEADER, LARGEST_TREE, filled, read_arrays, write_tree
+from vimco.runs.store import LARGEST_HEADER, LARGEST_TREE, MOST_LOGGED, filled, read_arrays, write_tree
 from vimco.runs.team import CommonError, Team, is_lost_process
 from vimco.runs.tensorboard import EventFiles
 from vimco.samples import Examples
@@ -65,6 +66,7 @@ def train(
             dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
             experiment = Experiment(config, dataset, mesh)
             _shapes_of_state(experiment)
+            _refuse_too_many_lines(experiment)
             _trace_one_update(experiment)
             writers = _writers(config, team)
             model = _starting_model(experiment)
@@ -86,8 +88,8 @@ def resume(
 ) -> Run:
     """Resume a run from its latest checkpoint, to the end of its budget or of new `updates=`, `epochs=` or `minutes=`.
 
-    Budgets count from the run's beginning. On the same number of `devices` the run ends with the same parameters, bit
-    for bit, as without interruption.
+    A cadence, such as `validate_every=`, may change with the budget. Budgets count from the run's beginning. On the
+    same number of `devices` the run ends with the same parameters, bit for bit, as without interruption.
     """
     team, observer = Team(), observer or Observer()
     with team.as_one():
@@ -106,6 +108,7 @@ def resume(
             if different := "; ".join(directory.differences(run, devices)):
                 observer.warned(f"The last bits of the result may differ from an uninterrupted run: {different}.")
             experiment = Experiment(run.config, run.dataset(observer.downloaded), mesh)
+            _refuse_too_many_lines(experiment)
             writers = _writers(run.config, team)
             shapes, checkpoint, progress = _shapes_of_state(experiment), None, Progress()
             if checkpoints.has_checkpoint(run.path):
@@ -169,9 +172,9 @@ def train_or_resume(
                     f"{path} holds a run of another configuration: its {name} is {there.identity[name]!r}, and "
                     f"{value!r} here. Choose another --output."
                 )
-    budget = {name: getattr(config, name) for name in BUDGET}
-    is_same = budget == {name: getattr(there, name) for name in BUDGET}
-    return resume(path, observer, devices=devices, **({} if is_same else budget))
+    asked = {name: getattr(config, name) for name in (*BUDGET, *CADENCE)}
+    is_same = asked == {name: getattr(there, name) for name in asked}
+    return resume(path, observer, devices=devices, **({} if is_same else asked))
 
 
 def _writers(config: RunConfig, team: Team) -> list[Observer]:
@@ -463,6 +466,17 @@ def _shapes_of_state(experiment: Experiment) -> Any:
             f"{LARGEST_TREE:,}: choose a smaller model."
         )
     return shapes
+
+
+def _refuse_too_many_lines(experiment: Experiment) -> None:
+    """Refuse a run that would log more lines than are read again."""
+    config = experiment.config
+    total = config.total_updates(experiment.trainer.updates_per_epoch(experiment.examples("train")))
+    if total is not None and total // config.log_every > MOST_LOGGED:
+        raise UsageError(
+            f"A run logs at most {MOST_LOGGED:,} times, and {total:,} updates with --log-every {config.log_every} are "
+            f"more: choose --log-every {math.ceil(total / MOST_LOGGED)} or more."
+        )
 
 
 def _trace_one_update(experiment: Experiment) -> None:

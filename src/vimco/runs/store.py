@@ -28,6 +28,7 @@ T = TypeVar("T")
 # The largest files that are read, in bytes. Python needs up to twenty times as much for JSON.
 LARGEST_RECORD, LARGEST_METRICS, LARGEST_HEADER, LARGEST_TREE = 2**24, 2**28, 2**24, 2**33
 MOST_LINES, MOST_FIELDS = 2**21, 64  # of metrics, and of each line
+MOST_LOGGED = 2**19  # lines that a run writes: they fit with room to spare
 DEEPEST = 20  # levels of a record; what is deeper may be read and then not be written
 LARGEST_NUMBER = 1e100  # the sum of two and the square of one are finite
 

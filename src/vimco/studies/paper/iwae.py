@@ -65,7 +65,7 @@ def active_units(found: Sequence[Run], rows: Mapping[str, Sequence[Cell]]) -> Ta
         records = [] if run is None else [r for r in run.evaluations if r["split"] == "test" and r.get("active_units")]
         if run is None or not records:
             return Entry("not run" if run is None else "not evaluated", is_missing=True)
-        record = max(records, key=lambda r: (r["weights"] == "best-average", r["num_samples"]))
+        record = max(records, key=lambda r: (r["weights"] == "best-average", r["update"], r["num_samples"]))
         kind = "averaged" if record["weights"] == "best-average" else "raw"
         return Entry(_sum(record["active_units"][::-1]), f"{short_count(run.updates)} updates, {kind} parameters")
 

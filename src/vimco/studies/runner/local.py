@@ -8,7 +8,8 @@ from vimco.plugins import plugin_arguments
 from vimco.studies.runner.engine import Ending
 from vimco_worker import Process, available_cores, cores_of
 
-PROGRAM = ("-c", "from vimco.cli import main; main()")  # the arguments of Python
+# The arguments of Python. With -P no file of the current folder takes the place of a module.
+PROGRAM = ("-P", "-c", "from vimco.cli import main; main()")
 STOPPED = (signal.SIGINT, signal.SIGTERM)
 
 
