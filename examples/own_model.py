@@ -45,10 +45,11 @@ def trained(p, x):
 
     def update(carry, key):
         p, state = carry
-        rows = jax.random.randint(key, (64,), 0, len(x))
+        key_of_rows, key_of_latents = jax.random.split(key)
+        rows = jax.random.randint(key_of_rows, (64,), 0, len(x))
 
         def objective(p):  # optimizers minimise
-            return -jnp.mean(estimator(importance_samples(p, key, x[rows])).surrogate)
+            return -jnp.mean(estimator(importance_samples(p, key_of_latents, x[rows])).surrogate)
 
         changes, state = optimizer.update(jax.grad(objective)(p), state)
         return (optax.apply_updates(p, changes), state), None

@@ -18,7 +18,7 @@ from vimco import NVIL, RWS, VIMCO, Batch, ImportanceSampledEM, RunConfig, Usage
 from vimco.data import load_dataset
 from vimco.estimators import RAM
 from vimco.estimators.baselines import RunningMoments
-from vimco.models.attention import Retina
+from vimco.models.attention import Retina, _first_above
 from vimco.models.scenes import Canvas
 from vimco.parameters import partition
 from vimco.runs.experiment import Experiment
@@ -418,6 +418,22 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, change
     with pytest.raises(UsageError, match=message):
         vimco.train(dataclasses.replace(SMALL, updates=1, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_improbable_last_choice_is_not_drawn_by_rounding():
+    """In float32 the sum of the probabilities may end below the largest uniform number."""
+    logits = 3 * jax.random.normal(jax.random.key(0), (1, 2000, 49))
+    log_probabilities = jax.nn.log_softmax(logits.at[..., -1].set(-60.0))
+    assert jnp.any(jnp.cumsum(jnp.exp(log_probabilities), axis=-1)[..., -1] <= 1 - 2.0**-24)
+    assert jnp.all(_first_above(jnp.full((1, 2000), 1 - 2.0**-24), log_probabilities) < 48)
+
+
+def test_a_piece_lies_elsewhere_than_in_its_image():
+    """The other image has one pixel; on a canvas of the same size it is seen at several places."""
+    images = jnp.zeros((2, 64), "uint8").at[1, 3 * 8 + 3].set(1)
+    canvas = Canvas(jax.random.key(0), (8, 8), (8, 8), pieces=1, piece_size=4)
+    seen = {int(canvas(images, jnp.array([0]), jnp.array(draw))[0].argmax()) for draw in range(40)}
+    assert len(seen - {0}) > 5
 
 
 def test_the_study_compares_errors_after_equal_updates_and_equal_time(tmp_path):

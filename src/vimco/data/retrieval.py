@@ -76,7 +76,7 @@ def _fetch(published: PublishedSet, folder: Path | None, progress: DownloadHook 
             dataset = read_published(published, source)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The temporary folder is beside the cache, because the system's may be too small; it is always removed.
+            # The temporary folder is beside the cache, because the system's may be too small; only a kill leaves it.
             with tempfile.TemporaryDirectory(dir=path.parent, prefix="download-") as downloads:
                 for file in published.files:
                     _download(published, file, Path(downloads), progress)

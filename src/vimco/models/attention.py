@@ -238,10 +238,14 @@ def _uniforms(key: PRNGKeyArray, numbers: Int[Array, "K"], times: int, batch: Ba
 
 
 def _first_above(uniform: Float[Array, "K B"], log_probabilities: Float[Array, "k B G"]) -> Int[Array, "K B"]:
-    """Return a draw for each uniform number: the first choice up to which the probabilities exceed it."""
+    """Return a draw for each uniform number: the first choice up to which the probabilities exceed it.
+
+    By rounding the last sum may be a little below 1. The uniform number is a share of that sum: otherwise what is above
+    it would go to the last choice, however improbable.
+    """
     sums = jnp.cumsum(jnp.exp(stop_gradient(log_probabilities)), axis=-1)
-    choice = jnp.sum(sums <= uniform[..., None], axis=-1)
-    return jnp.minimum(choice, sums.shape[-1] - 1)  # the last sum may be a little below 1
+    choice = jnp.sum(sums <= uniform[..., None] * sums[..., -1:], axis=-1)
+    return jnp.minimum(choice, sums.shape[-1] - 1)
 
 
 def _of_label(paths: Paths, batch: Batch) -> Float[Array, "K B"]:

@@ -31,7 +31,8 @@ class Canvas(eqx.Module):
         key_of_place, *keys = jax.random.split(fold_in(key, row), 1 + self.pieces)
         scene = self._put(images[row].reshape(self.image_shape), key_of_place)
         for key_of_piece in keys:
-            scene = scene | self._put(self._piece(images, row, key_of_piece), jax.random.fold_in(key_of_piece, 1))
+            key_of_content, key_of_place = jax.random.split(key_of_piece)
+            scene = scene | self._put(self._piece(images, row, key_of_content), key_of_place)
         return scene.reshape(-1)
 
     def _put(self, image: UInt8[Array, "h w"], key: PRNGKeyArray) -> UInt8[Array, "H W"]:

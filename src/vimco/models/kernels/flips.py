@@ -43,8 +43,9 @@ def change_of_children(
     are positive; and a few factors share a logarithm. The children pass one after the other: no array holds a value for
     each pair of parent and child in each sample.
 
-    A weight beyond ±43 (in float32; ±350 in float64) counts as that in the logarithm, so that products neither overflow
-    nor vanish. A child that turns over by such a change is never drawn on the other side (`sample_bernoulli`).
+    A weight beyond ±43 (in float32; ±350 in float64) counts as that in the exponentials, so that products neither
+    overflow nor vanish, and the rest of |W| / 2 is added to the logarithm. That is exact to rounding, except where such
+    a weight takes a child from one certainty to the other, which has no weight to speak of.
     """
     (K, B, n), D = turns.shape, weight.shape[1]
     size = FACTORS * LOGARITHMS
@@ -67,5 +68,6 @@ def change_of_children(
             total = total + jnp.log(product)
         return total, None
 
-    normaliser, _ = jax.lax.scan(added, jnp.zeros_like(turns), (rise, fall, p, q))
+    beyond = jnp.sum(jnp.maximum(jnp.abs(weight) / 2 - limit, 0.0), axis=1)
+    normaliser, _ = jax.lax.scan(added, jnp.zeros_like(turns) + beyond, (rise, fall, p, q))
     return turns * ((values - 0.5) @ weight.T) - normaliser

@@ -114,10 +114,11 @@ def _facts(run: Run, what: str, weights: Weights, half: bool) -> list[tuple[str,
 
 def _reference(run: Run, weights: Weights) -> str:
     """Return a sentence on the test score of the same parameters, from its evaluation with the most samples, if any."""
-    found = [e for e in run.evaluations if e["split"] == "test" and e["weights"] == weights]
+    which = {"split": "test", "weights": weights, "update": run.update_of(weights)}
+    found = [e for e in run.evaluations if all(e[name] == value for name, value in which.items())]
     if not found:
         return ""
-    best = max(found, key=lambda e: (e["update"], e["num_samples"]))
+    best = max(found, key=lambda e: e["num_samples"])
     nats = minus(-best["negative_log_likelihood"], 1)
     return f"The test set has {nats} nats on average, by {best['num_samples']:,} samples."
 

@@ -189,8 +189,10 @@ function withContext(values) {
 const byHand = () => colours.ink;
 const ofBoth = (i) => (i < model.middle ? colours.ink : colours.model);
 
+/** Pixels have random numbers of their own: layer i of a scored draw has those of foldIn(state.key, i). */
 function levelsOf(draw, number) {
-  return state.isPixels ? sampleBernoulli(foldIn(state.key, 1), number, draw.logits) : draw.probabilities;
+  if (!state.isPixels) return draw.probabilities;
+  return sampleBernoulli(foldIn(state.key, state.mode.isScored ? -1 : 1), number, draw.logits);
 }
 
 function show() {
