@@ -157,6 +157,11 @@ def test_a_shorter_seed_is_left_out_of_an_average_and_shown_in_the_table_of_seed
     recorded_run(tmp_path, run_of("vimco", 5, seed=2), bound=-99.0, likelihood=60.0)
     entry = table_of("table-1", tmp_path)["5", "VIMCO"]
     assert (entry.text, entry.detail) == ("92.50 ± 0.50", "4k updates, rate 0.001, 2 seeds")
+    # Best in the end, and far behind at the common update: another rate is shown there.
+    late = recorded_run(tmp_path, run_of("vimco", 5, 3e-4, updates=4000), bound=-90.0) / "metrics.jsonl"
+    late.write_text(
+        "".join(f'{{"update": {u}, "validation_bound": {-150 + 0.015 * u}}}\n' for u in range(200, 4001, 200))
+    )
     row = {heading: entry.text for (_, heading), entry in table_of("figure-1", tmp_path).items()}
     assert row == {
         "seed 0": "−102.06",

@@ -161,13 +161,21 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
 
 
 def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
-    """Return the validation bound for each seed of the cells with several, after their last common update."""
-    found = {cell: of_cell for cell in study.cells if len(of_cell := chosen(runs, cell)) > 1}
+    """Return the validation bound for each seed of the cells with several, after their last common update.
+
+    The rate of each seed is the one that was best by then.
+    """
+    found = {}
+    for cell in study.cells:
+        by_length = sorted(on_protocol(runs, cell), key=lambda run: run.updates)
+        longest = {run.config.seed: run.updates for run in by_length}
+        if len(longest) > 1:
+            found[cell] = chosen(runs, cell, until=min(longest.values()))
     seeds = sorted({run.config.seed for of_cell in found.values() for run in of_cell})
     body = []
     for cell, of_cell in found.items():
         curves = {run.config.seed: dict(validation_points(run)) for run in of_cell}
-        if not (common := set.intersection(*map(set, curves.values()))):
+        if len(curves) < 2 or not (common := set.intersection(*map(set, curves.values()))):
             continue
         bounds = {seed: points[max(common)] for seed, points in curves.items()}
         body.append(
