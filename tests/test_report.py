@@ -623,6 +623,14 @@ def test_a_claim_takes_the_rate_that_was_best_where_the_curves_are_compared(tmp_
     )
 
 
+def test_a_claim_about_runs_before_their_first_validation_waits(tmp_path):
+    """They have logged signals, but no rate can be chosen yet."""
+    for name in ("vimco", "nvil"):
+        path = recorded_run(tmp_path, run_of(name, 10), is_finished=False) / "metrics.jsonl"
+        path.write_text('{"update": 100, "signal_rms": 2.0}\n{"update": 200, "signal_rms": 2.0}\n')
+    assert verdict("At K = 10 VIMCO's learning signal", tmp_path) == "not yet"
+
+
 def test_likelihoods_of_equal_length_are_of_the_rate_that_was_best_then(tmp_path):
     """Rate 1e-3 was behind after 2000 updates, and ahead in the end."""
     path = recorded_run(tmp_path, run_of("rws", 5, 1e-3, updates=4000), bound=-90.0, likelihood=88.0)

@@ -70,12 +70,14 @@ def by_curves(
             return Verdict("not yet", f"none yet: {', '.join(missing)}")
         reached = min(map(max, lengths.values()))
         compared = [[run for run in chosen(runs, cell, until=reached) if points_of(run)] for cell in cells]
+        if not all(compared):  # before the first validation, by which a rate is chosen
+            return Verdict("not yet", "the runs are too short")
         curves = [list(map(points_of, found)) for found in compared]
         # A curve with more points must not win by a later one: all are read up to their last common update.
         common = set.intersection(*({update for update, _ in points} for found in curves for points in found))
         end = max((update for update in common if update <= share * reached), default=share * reached)
         cut = [[[point for point in points if point[0] <= end] for points in found] for found in curves]
-        if not all(found and all(found) for found in cut):
+        if not all(map(all, cut)):
             return Verdict("not yet", "the runs are too short")
         values = [fmean(map(value_of, found)) for found in cut]
         rates = [rates_of(found) for found in compared]
