@@ -27,6 +27,7 @@ EVERYTHING = RunConfig(
     schedule_updates=3000,
     warmup_updates=5,
     clip=1.0,
+    weight_decay=0.01,
     learning_rate=0.01,
     updates=90,
     log_every=10,

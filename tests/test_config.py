@@ -76,6 +76,7 @@ def test_unknown_fields_are_named():
         ({"epochs": float("inf")}, "finite"),
         ({"minutes": 0.0}, "--minutes must be a positive"),
         ({"clip": 0.0}, "--clip must be a positive"),
+        ({"weight_decay": -0.01}, "--weight-decay must be a positive"),
         ({"log_every": 0}, "--log-every must be a positive"),
         ({"checkpoint_seconds": float("nan")}, "--checkpoint-seconds must be zero or"),
         ({"warmup_updates": -1}, "--warmup-updates must be zero or"),
@@ -168,6 +169,18 @@ def test_clipping_is_of_the_norm_over_all_parameters(float64):
         smaller = jax.tree.map(lambda g, scale=scale: scale * g, gradient)
         expected, plain_state = plain.update(smaller, plain_state)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), step, expected)
+
+
+def test_weight_decay_shrinks_matrices_by_the_rate_and_leaves_vectors(float64):
+    """At the gradient g = 1 Adam's step is −r; weights w move by −r d w more, with the rate r of the update."""
+    weights = {"weight": jnp.array([[2.0, -3.0]]), "bias": jnp.array([5.0, 7.0])}
+    decaying = optimizer(RunConfig(weight_decay=0.1, learning_rate=0.25, schedule="cosine", updates=10, clip=9.0))
+    state, gradient = decaying.init(weights), jax.tree.map(jnp.ones_like, weights)
+    for n in range(3):
+        step, state = decaying.update(gradient, state, weights)
+        rate = 0.25 * (1 + np.cos(np.pi * n / 10)) / 2
+        np.testing.assert_allclose(step["weight"], -rate * (1 + 0.1 * np.array([[2.0, -3.0]])), rtol=1e-7)
+        np.testing.assert_allclose(step["bias"], [-rate, -rate], rtol=1e-7)
 
 
 def test_a_configuration_always_gives_the_same_optimizer():

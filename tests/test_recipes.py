@@ -87,15 +87,17 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     cool_down = dataclasses.replace(protocol, **RECIPES["cool-down"].options, updates=50)
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="some/long-run"), likelihood=91.7, average=91.6)
     recorded_run(tmp_path, cool_down, likelihood=60.0)
+    without = dataclasses.replace(cool_down, weight_decay=None, init_from="some/long-run")
+    recorded_run(tmp_path, without, likelihood=91.8)
     runs, problems = collected([tmp_path])
     assert not problems
     table, remark = study.show(study, runs)
     assert "vimco-K5" not in remark.text
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
-    assert rows["5"] == ["92.50", "91.00", "90.50", "91.70", "91.60", "92.8", "91.4"]
-    assert rows["2"] == ["–", *["not run"] * 4, "93.5", "–"]
+    assert rows["5"] == ["92.50", "91.00", "90.50", "91.80", "91.70", "91.60", "92.8", "91.4"]
+    assert rows["2"] == ["–", *["not run"] * 5, "93.5", "–"]
     assert table.rows[1][2].detail == "1k updates"
-    assert table.rows[1][4].detail == "50 updates after those of long-run"
+    assert table.rows[1][5].detail == "50 updates after those of long-run"
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="vimco-K5"), likelihood=91.7)
     assert study.show(study, collected([tmp_path])[0])[-1].text.startswith("vimco-K5 is VIMCO at K = 5")
 

@@ -156,6 +156,7 @@ def test_a_digest_is_blind_to_budget_and_cadence_only():
         "batch_size": 25,
         "adam_epsilon": 1e-4,
         "clip": 1.0,
+        "weight_decay": 0.01,
         "averaging": 0.9,
         "precision": "float64",
         "seed": 1,

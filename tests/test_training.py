@@ -29,7 +29,7 @@ def experiment(**changes):
     return Experiment(dataclasses.replace(TINY, **changes), BARS)
 
 
-NVIL = experiment(estimator="nvil", clip=1.0, schedule="cosine", warmup_updates=3, updates=20)
+NVIL = experiment(estimator="nvil", clip=1.0, weight_decay=0.1, schedule="cosine", warmup_updates=3, updates=20)
 
 
 one_update = eqx.filter_jit(updated)

@@ -66,6 +66,9 @@ class RunConfig:
     """Examples in a mini-batch."""
     clip: float | None = None
     """Clip the norm of the gradient at this value."""
+    weight_decay: float | None = None
+    """Shrink weights, but not biases, by this factor times the learning rate in each update (0.01, say): against
+    over-fitting."""
     averaging: float | None = None
     """Also keep an exponential average of the parameters, with this decay (0.999, say)."""
     precision: Literal["float32", "float64"] = "float32"
@@ -99,7 +102,7 @@ class RunConfig:
             options = entry.canonical(getattr(self, f"{name}_options"))
             object.__setattr__(self, f"{name}_options", options)
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
-        for name in (*positive, "adam_epsilon", "log_every", "validate_every"):
+        for name in (*positive, "adam_epsilon", "weight_decay", "log_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise UsageError(f"{option(name)} must be a positive, finite number; got {value}.")

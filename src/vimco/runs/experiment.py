@@ -141,11 +141,10 @@ def untrained_model(config: RunConfig, mean: np.ndarray, image_shape: tuple[int,
 
 
 def optimizer(config: RunConfig) -> optax.GradientTransformation:
-    """Return Adam with the configured learning rate, schedule and clipping."""
+    """Return Adam with the configured learning rate, schedule, clipping and decay."""
     horizon = config.horizon if config.schedule != "constant" else 1  # one optimizer for every budget
-    return adam_with_schedule(
-        config.learning_rate, config.schedule, horizon, config.warmup_updates, config.clip, config.adam_epsilon
-    )
+    rate = (config.learning_rate, config.schedule, horizon, config.warmup_updates)
+    return adam_with_schedule(*rate, config.clip, config.adam_epsilon, config.weight_decay)
 
 
 def precision(config: RunConfig) -> AbstractContextManager:

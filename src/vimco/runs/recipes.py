@@ -48,8 +48,14 @@ RECIPES: dict[str, Recipe] = {
     ),
     "cool-down": Recipe(
         "a short training from the weights of a long one, named by --init-from, perhaps with more samples: the usual "
-        "rate, falling to zero over the budget",
-        {"learning_rate": 1e-3, "schedule": "cosine", "warmup_updates": 500, "averaging": 0.999},
+        "rate, falling to zero over the budget, and decay of weights against over-fitting",
+        {
+            "learning_rate": 1e-3,
+            "schedule": "cosine",
+            "warmup_updates": 500,
+            "weight_decay": 0.01,
+            "averaging": 0.999,
+        },
     ),
     "raiko": Recipe(
         "falling, by backpropagation through binary units, biased but of low variance: for samples from the "

@@ -1,8 +1,9 @@
-"""Adam with a learning rate that may change, and with clipping."""
+"""Adam with a learning rate that may change, with clipping, and with decay of weights."""
 
 import functools
-from typing import Literal
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -18,8 +19,13 @@ def adam_with_schedule(
     warmup_updates: int,
     clip: float | None,
     epsilon: float,
+    weight_decay: float | None,
 ) -> optax.GradientTransformation:
-    """Return Adam with this learning rate, scheduled over `horizon` updates."""
+    """Return Adam with this learning rate, scheduled over `horizon` updates.
+
+    With `weight_decay` d and the rate r of an update, weights w also move by −r d w (Loshchilov & Hutter, 2019). Biases
+    do not: the means of units must not be drawn towards 1/2.
+    """
     rate: float | optax.Schedule = learning_rate
     if schedule == "cosine":
         rate = optax.cosine_decay_schedule(learning_rate, max(1, horizon - warmup_updates))
@@ -31,7 +37,14 @@ def adam_with_schedule(
         warmup = optax.linear_schedule(0.0, learning_rate, warmup_updates)
         rate = optax.join_schedules([warmup, rate], [warmup_updates])
     adam = optax.adam(rate, eps=epsilon)
+    if weight_decay is not None:
+        adam = optax.adamw(rate, eps=epsilon, weight_decay=weight_decay, mask=_matrices)
     return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
+
+
+def _matrices(parameters: Any) -> Any:
+    """Return which parameters are weights: matrices, where biases are vectors."""
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
 
 
 def stages(learning_rate: float, horizon: int) -> optax.Schedule:
