@@ -59,7 +59,7 @@ OF_A_MODEL = {
     "precision": ("float32", "float64"),
     "averaging": (None, 0.9),
     "clip": (None, 1.0),
-    "weight_decay": (None, 0.1),
+    "weight_decay": (0.0, 0.1),
     "schedule": ("constant", "cosine"),
 }
 LAYERS = ((3,), (4, 3))

@@ -76,7 +76,7 @@ def test_unknown_fields_are_named():
         ({"epochs": float("inf")}, "finite"),
         ({"minutes": 0.0}, "--minutes must be a positive"),
         ({"clip": 0.0}, "--clip must be a positive"),
-        ({"weight_decay": -0.01}, "--weight-decay must be a positive"),
+        ({"weight_decay": -0.01}, "--weight-decay must be zero or a positive"),
         ({"log_every": 0}, "--log-every must be a positive"),
         ({"checkpoint_seconds": float("nan")}, "--checkpoint-seconds must be zero or"),
         ({"warmup_updates": -1}, "--warmup-updates must be zero or"),

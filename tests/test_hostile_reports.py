@@ -17,6 +17,7 @@ from vimco.report import write_report
 from vimco.report.markdown import plain
 from vimco.report.terminal import print_section
 from vimco.runs.config import RunConfig
+from vimco.studies import STUDIES
 from vimco.studies.document import Entry, Section, Table, Text, anchor
 
 NAMES = {
@@ -145,6 +146,8 @@ EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num
         (summary(evaluations={}), "the field 'evaluations'"),
         (summary(evaluations=[EVALUATION | {"seed": None}]), "the field 'evaluations'"),
         (summary(evaluations=[EVALUATION | {"negative_log_likelihood": 1e308}]), "the field 'evaluations'"),
+        (summary(evaluations=[EVALUATION | {"active_units": 5}]), "the field 'evaluations'"),
+        (summary(evaluations=[EVALUATION | {"error": "x"}]), "the field 'evaluations'"),
         (summary(stages=[{"updates": 5, "evaluations": [7]}]), "the field 'stages'"),
         (("config.json", b"[" * 200_000), "config.json cannot be read"),
         (("config.json", b'{"config": {"layers": [1e999]}}'), "config.json"),
@@ -160,6 +163,58 @@ def test_a_bad_run_is_listed_with_the_reason_and_costs_no_other(tmp_path, file, 
     for document in (text.read_text(), page.read_text()):
         assert "91.25" in document
         assert "Could not be read" in document
+
+
+def of_evaluations(**changes):
+    def change(record):
+        for evaluation in record["evaluations"]:
+            evaluation.update(changes)
+
+    return "summary.json", change
+
+
+def of_lines(**changes):
+    return "metrics.jsonl", lambda record: record.update(changes)
+
+
+def noise(variance):
+    common = {"num_samples": 2, "draws": 9, "update": 1000, "weights": "latest"}
+    records = [
+        {**common, "estimator": "vimco", "model_snr": 0.1, "model_variance": variance},
+        {**common, "estimator": "ovis", "model_snr": 0.1},
+    ]
+    return "summary.json", lambda record: record.update(noise=records)
+
+
+@pytest.mark.parametrize(
+    ("study", "odd"),
+    [
+        ("iwae", of_evaluations(active_units=None)),
+        ("attention", of_evaluations(error=None, error_of_one=None)),
+        ("attention", of_evaluations(error=0.5)),
+        ("attention", of_lines(validation_error=0.5)),
+        ("estimators", of_lines(processor_seconds=None)),
+        ("estimators", of_lines(update=5)),
+        ("estimators", noise(0.0)),
+        ("estimators", noise(None)),
+        ("table-1", ("summary.json", lambda record: record.update(updates=2**62))),
+        ("table-1", of_lines(update=2**62)),
+    ],
+)
+def test_what_no_run_writes_but_can_be_read_fails_no_report(tmp_path, study, odd):
+    """Fields that are null, missing, zero, repeated or far too large."""
+    name, change = odd
+    for config in STUDIES[study].adjusted(updates=1000, rates=[1e-3])[:14]:
+        path = recorded_run(
+            tmp_path / "runs", config, likelihood=91.25, num_samples=STUDIES[study].evaluation_samples or 1000
+        )
+        lines = (path / name).read_text().splitlines() if name.endswith("l") else [(path / name).read_text()]
+        records = list(map(json.loads, lines))
+        for record in records:
+            change(record)
+        (path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    text, _, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert "91.25" in text.read_text()
 
 
 def test_a_tree_of_a_thousand_folders(tmp_path, capfd, monkeypatch):

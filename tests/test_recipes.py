@@ -6,6 +6,7 @@ import shlex
 from recorded import recorded_run
 
 from vimco.cli.program import _parsed
+from vimco.report.assembly import report
 from vimco.runs.config import RunConfig
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES
@@ -54,6 +55,8 @@ def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
     recorded_run(tmp_path, cosine, bound=-98.0, average=-97.5)
     recorded_run(tmp_path, falling, bound=-97.0)
     recorded_run(tmp_path, dataclasses.replace(falling, updates=4000), bound=-90.0)
+    stopped = dataclasses.replace(falling, schedule_updates=4000)  # at 1000, where its rate has hardly fallen
+    recorded_run(tmp_path, stopped, name="stopped", bound=-80.0)
     others = STUDY.adjusted(updates=1000, averaging=0.9)[5:]
     runs, problems = collected([tmp_path])
     assert not problems
@@ -87,7 +90,7 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     cool_down = dataclasses.replace(protocol, **RECIPES["cool-down"].options, updates=50)
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="some/long-run"), likelihood=91.7, average=91.6)
     recorded_run(tmp_path, cool_down, likelihood=60.0)
-    without = dataclasses.replace(cool_down, weight_decay=None, init_from="some/long-run")
+    without = dataclasses.replace(cool_down, weight_decay=0.0, init_from="some/long-run")
     recorded_run(tmp_path, without, likelihood=91.8)
     runs, problems = collected([tmp_path])
     assert not problems
@@ -100,6 +103,17 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     assert table.rows[1][5].detail == "50 updates after those of long-run"
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="vimco-K5"), likelihood=91.7)
     assert study.show(study, collected([tmp_path])[0])[-1].text.startswith("vimco-K5 is VIMCO at K = 5")
+
+
+def test_beyond_shows_cool_downs_without_a_run_by_warm(tmp_path):
+    """They are planned by no study, so they alone must bring its section into a report."""
+    options = {**RECIPES["cool-down"].options, "init_from": "long"}
+    recorded_run(tmp_path, RunConfig(data="binarized-mnist", updates=1000, **options), likelihood=91.7)
+    runs, _ = collected([tmp_path])
+    table = next(block for block in STUDIES["beyond"].section(runs).blocks if isinstance(block, Table))
+    assert table.rows[1][5].text == "91.70"
+    titles = [section.title for section in report(runs).sections]
+    assert "Other runs" not in titles
 
 
 def test_beyond_halves_shows_each_recipe_beside_the_protocol(tmp_path):

@@ -162,6 +162,9 @@ def test_a_shorter_seed_is_left_out_of_an_average_and_shown_in_the_table_of_seed
     late.write_text(
         "".join(f'{{"update": {u}, "validation_bound": {-150 + 0.015 * u}}}\n' for u in range(200, 4001, 200))
     )
+    # A seed that has just begun, or was given up before its first validation, changes nothing.
+    begun = recorded_run(tmp_path, run_of("vimco", 5, seed=3), is_finished=False) / "metrics.jsonl"
+    begun.write_text('{"update": 50, "train_bound": -120.0}\n')
     row = {heading: entry.text for (_, heading), entry in table_of("figure-1", tmp_path).items()}
     assert row == {
         "seed 0": "−102.06",

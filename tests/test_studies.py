@@ -110,6 +110,11 @@ def test_a_study_has_a_length_of_its_own_or_the_usual_one():
     assert {run.updates for run in STUDIES["beyond"].adjusted(updates=70)} == {70}
 
 
+def test_the_plan_states_every_length(capfd):
+    cli.main(["study", "beyond-halves", "--dry-run"])
+    assert "3 runs of 200,000 or 100,000 updates" in capfd.readouterr().out
+
+
 def test_no_seed_is_refused():
     with pytest.raises(UsageError, match="--seeds needs one or more numbers"):
         STUDIES["table-1"].adjusted(seeds=())

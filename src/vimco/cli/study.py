@@ -15,12 +15,12 @@ from rich.progress import BarColumn, TaskID
 
 from vimco import data
 from vimco.cli.options import Plugin
-from vimco.cli.terminal import bars, download_progress, err, labelled, out, print_table
+from vimco.cli.terminal import bars, download_progress, err, labelled, note, out, print_table
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
 from vimco.report.terminal import print_section
 from vimco.runs.config import words_of
-from vimco.studies import STUDIES, Study
+from vimco.studies import STUDIES, Cell, Study
 from vimco.studies.results import collected
 from vimco.studies.runner import LocalWorkers, Watch, durations, planned, run_study
 from vimco.studies.runner.cluster import connect
@@ -136,6 +136,8 @@ class RunStudy:
         self.output.mkdir(parents=True, exist_ok=True)
         write_file(path, slurm_script(str(self.name), due, self.threads or 1, self._arguments()).encode())
         out.print(f"Wrote {path}, a job array of {len(due)}. Start it with: sbatch {shlex.quote(str(path))}")
+        if any(STUDIES[str(self.name)].noise(Cell.of(training.config)) for training in due):
+            note("The jobs train to the end, so the noise of gradients is then measured there alone.")
 
     def _arguments(self) -> list[str]:
         """Return the words of this command that say which runs it has."""
@@ -165,7 +167,7 @@ class StudyDisplay(Watch):
         if task.name in self.tasks:
             self.bars.remove_task(self.tasks.pop(task.name))
         how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
-        for line in (f"{how}: {task.name}{_result_of(task, ending)}", *(f"  Note: {note}" for note in ending.notes)):
+        for line in (f"{how}: {task.name}{_result_of(task, ending)}", *(f"  Note: {text}" for text in ending.notes)):
             (self.bars.console if err.is_terminal else out).print(line)
 
     def waited(self, running: Sequence[Task]) -> None:
@@ -206,7 +208,8 @@ def _print_plan(study: Study, trainings: Sequence[Training], workers: int) -> No
         state = "done" if training.is_done() else f"cut off at {run.updates:,}" if run else "missing"
         rows.append((training.name, state, "" if state == "done" else f"about {durations.words(left)}"))
     runs = "1 run" if len(trainings) == 1 else f"{len(trainings)} runs"
-    out.print(f"{study.title}. {runs} of {trainings[0].target:,} updates:")
+    lengths = " or ".join(f"{target:,}" for target in dict.fromkeys(training.target for training in trainings))
+    out.print(f"{study.title}. {runs} of {lengths} updates:")
     print_table(["run", "state", "time left"], rows)
     num_done = sum(training.is_done() for training in trainings)
     total = durations.words(durations.seconds_left(seconds, workers))

@@ -37,8 +37,9 @@ def load_arrays(path: Path, binarize: int | None = None) -> Dataset:
         pixels = {split: images.astype(np.uint8) for split, images in flat.items()}
     elif binarize is None:
         raise UsageError(
-            f"{path} holds grey levels, and the models are of binary images. Binarize them: `--binarize SEED` (from "
-            "Python, binarize=SEED) draws each pixel once, 1 with probability its grey level."
+            f"{path} holds grey levels, and the models are of binary images. Binarize them: `vimco train "
+            "--binarize SEED` (from Python, binarize=SEED) draws each pixel once, 1 with probability its grey level. A "
+            "study needs a file of zeros and ones."
         )
     else:
         bits, white = np.random.PCG64(binarize), _white_levels(flat)

@@ -14,7 +14,7 @@ from vimco.errors import UsageError
 from vimco.files import read_file, write_file
 from vimco.report.markdown import markdown
 from vimco.report.page import html
-from vimco.runs.config import words_of
+from vimco.runs.config import MAX_UPDATES, words_of
 from vimco.runs.directory import Run
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import PAPER, variations
@@ -72,9 +72,7 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     front: list[Section] = []
     rest: list[Section] = []
     on = {name: [run for run in runs if data_of[run.path] == name] for name in names}
-    shown = {
-        study.name: [name for name in names if study.cells_of(on[name])] or names[:1] for study in STUDIES.values()
-    }
+    shown = {study.name: [name for name in names if study.is_run(on[name])] or names[:1] for study in STUDIES.values()}
     for name in names:
         for study in STUDIES.values():
             if name in shown[study.name]:
@@ -185,7 +183,7 @@ def _likelihoods(run: Run) -> Entry:
 
 def _commands(run: Run) -> Commands:
     config = run.config
-    if run.updates:
+    if 0 < run.updates <= MAX_UPDATES:  # a damaged file may say more
         horizon = config.horizon if config.schedule != "constant" else config.schedule_updates
         config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.name}"

@@ -66,7 +66,7 @@ class RunConfig:
     """Examples in a mini-batch."""
     clip: float | None = None
     """Clip the norm of the gradient at this value."""
-    weight_decay: float | None = None
+    weight_decay: float = 0.0
     """Shrink weights, but not biases, by this factor times the learning rate in each update (0.01, say): against
     over-fitting."""
     averaging: float | None = None
@@ -102,7 +102,7 @@ class RunConfig:
             options = entry.canonical(getattr(self, f"{name}_options"))
             object.__setattr__(self, f"{name}_options", options)
         positive = ("num_samples", "slice_size", "learning_rate", "schedule_updates", "batch_size", "clip", *BUDGET)
-        for name in (*positive, "adam_epsilon", "weight_decay", "log_every", "validate_every"):
+        for name in (*positive, "adam_epsilon", "log_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise UsageError(f"{option(name)} must be a positive, finite number; got {value}.")
@@ -115,7 +115,7 @@ class RunConfig:
                 f"A run has at most {MAX_SAMPLES:,} samples and {MAX_LAYERS} layers; got {self.num_samples} and "
                 f"{len(self.layers)}. More could not be compiled; vimco evaluate takes more samples."
             )
-        for name in ("warmup_updates", "checkpoint_seconds"):
+        for name in ("warmup_updates", "weight_decay", "checkpoint_seconds"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise UsageError(f"{option(name)} must be zero or a positive, finite number; got {value}.")

@@ -48,6 +48,8 @@ _EVALUATION = {
     **dict.fromkeys(("seed", "update", "num_samples"), int),
     **dict.fromkeys(("split", "weights"), str),
     **dict.fromkeys(("negative_log_likelihood", "standard_error"), (float, None)),
+    **dict.fromkeys(("error", "error_of_one", "log_loss"), (float, None)),
+    "active_units": ([int], None),
 }
 _NOISE = {
     **dict.fromkeys(("num_samples", "draws", "update"), int),

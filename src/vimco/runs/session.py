@@ -249,6 +249,11 @@ class _Session:
             self.observer.warned(
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
+        if config.schedule != "constant" and config.warmup_updates >= config.horizon:
+            self.observer.warned(
+                f"The warm-up of {config.warmup_updates:,} updates takes the whole schedule of {config.horizon:,}: the "
+                "learning rate never falls."
+            )
         try:
             with self._report_lost_process(), collect_signals() as self.signals:
                 if not self.team.gathered(checkpoints.has_checkpoint(self.run.path))[0]:

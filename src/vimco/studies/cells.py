@@ -50,6 +50,6 @@ def short_title_of(estimator: str) -> str:
 
 def variations(config: RunConfig) -> dict[str, Any]:
     """Return the fields in which a run departs from the paper's protocol, except cell, rate, seed and averaging."""
-    free = {*Cell._fields, "data", "learning_rate", "seed", "averaging", "slice_size"}
+    free = {*Cell._fields, "data", "binarize", "learning_rate", "seed", "averaging", "slice_size"}
     default = PAPER.identity
     return {name: value for name, value in config.identity.items() if name not in free and value != default[name]}

@@ -55,6 +55,7 @@ class Study:
     noise: Callable[[Cell], tuple[str, ...]] = lambda _cell: ()
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
+    shows_too: Callable[[Run], bool] = lambda _run: False  # whether it shows a run that it does not plan
     lists_missing: bool = True  # a list of the cells that were not run follows what is shown
 
     @cached_property
@@ -71,11 +72,15 @@ class Study:
         found = [kind(run.config) for run in runs]
         return {planned[0] for planned in self._kinds if planned in found}
 
+    def is_run(self, runs: Sequence[Run]) -> bool:
+        """Return whether there is something to show among these runs."""
+        return bool(self.cells_of(runs)) or any(map(self.shows_too, runs))
+
     def section(self, runs: Sequence[Run]) -> Section:
         """Return its results so far, and the cells that were not run."""
         done = self.cells_of(runs)
         missing = [cell for cell in self.cells if cell not in done]
-        if len(missing) == len(self.cells):
+        if not self.is_run(runs):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
         sizes: dict[str, list[str]] = {}
         has_one_model = len({(cell.task, cell.layers) for cell in self.cells}) == 1

@@ -167,8 +167,9 @@ def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
     """
     found = {}
     for cell in study.cells:
-        by_length = sorted(on_protocol(runs, cell), key=lambda run: run.updates)
-        longest = {run.config.seed: run.updates for run in by_length}
+        # A seed without a validation has nothing to compare, and must not remove the others.
+        validated = [(points[-1][0], run) for run in on_protocol(runs, cell) if (points := validation_points(run))]
+        longest = {run.config.seed: updates for updates, run in sorted(validated, key=lambda pair: pair[0])}
         if len(longest) > 1:
             found[cell] = chosen(runs, cell, until=min(longest.values()))
     seeds = sorted({run.config.seed for of_cell in found.values() for run in of_cell})
@@ -204,12 +205,16 @@ def equal_time(runs: Mapping[str, Run]) -> tuple[dict[str, float], float | None]
     paces: dict[str, float] = {}
     for title, run in runs.items():
         lines = run.metrics()
-        if len(lines) < 2 or not all("processor_seconds" in line for line in lines):
+        if len(lines) < 2 or any(line.get("processor_seconds") is None for line in lines):
             return {}, None
-        paces[title] = median(
+        steps = [
             (later["processor_seconds"] - line["processor_seconds"]) / (later["update"] - line["update"])
             for line, later in pairwise(lines)
-        )
+            if later["update"] > line["update"]
+        ]
+        if not steps:
+            return {}, None
+        paces[title] = median(steps)
     return paces, min(run.metrics()[-1]["update"] * paces[title] for title, run in runs.items())
 
 

@@ -19,7 +19,7 @@ def adam_with_schedule(
     warmup_updates: int,
     clip: float | None,
     epsilon: float,
-    weight_decay: float | None,
+    weight_decay: float,
 ) -> optax.GradientTransformation:
     """Return Adam with this learning rate, scheduled over `horizon` updates.
 
@@ -37,7 +37,7 @@ def adam_with_schedule(
         warmup = optax.linear_schedule(0.0, learning_rate, warmup_updates)
         rate = optax.join_schedules([warmup, rate], [warmup_updates])
     adam = optax.adam(rate, eps=epsilon)
-    if weight_decay is not None:
+    if weight_decay:
         adam = optax.adamw(rate, eps=epsilon, weight_decay=weight_decay, mask=_matrices)
     return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
 

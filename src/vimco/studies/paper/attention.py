@@ -94,9 +94,11 @@ def _course(best: dict[str, Run]) -> Table:
 
 
 def _entries(found: list[dict]) -> tuple[Entry, ...]:
-    if not found:
+    line = found[0] if found else {}
+    error, log_loss = line.get("validation_error"), line.get("validation_log_loss")
+    if error is None or log_loss is None:
         return (MISSING, MISSING)
-    return Entry(f"{found[0]['validation_error']:.2%}"), Entry(f"{found[0]['validation_log_loss']:.3f}")
+    return Entry(f"{error:.2%}"), Entry(f"{log_loss:.3f}")
 
 
 def _outcome(best: dict[str, Run]) -> Table:
@@ -105,7 +107,7 @@ def _outcome(best: dict[str, Run]) -> Table:
     for title, run in best.items():
         record = run.evaluation(NUM_SAMPLES)
         heading = Entry(title, f"{short_count(run.updates)} updates", links_to=anchor(run.name))
-        if record is None or "error" not in record:
+        if record is None or "error" not in record or "error_of_one" not in record:
             entries = [Entry("not evaluated", is_missing=True)] * 3
         else:
             likelihood = f"{record['negative_log_likelihood']:.3f} ± {record['standard_error']:.3f}"

@@ -21,7 +21,7 @@ RECIPE = recipe("warm", UPDATES)
 # the best over training.
 LATER = {5: 91.4, 10: 90.1, 50: 89.0}
 COOL_DOWN = recipe("cool-down")  # of VIMCO, from the weights of another run
-WITHOUT_DECAY = {**COOL_DOWN, "weight_decay": None}
+WITHOUT_DECAY = {**COOL_DOWN, "weight_decay": 0.0}
 REMARK = (
     "The recipe warm is vimco train --recipe warm --updates 200000: the rate falls from 3e-3 to zero, and the "
     "objective goes from near the ELBO to the multi-sample bound over the first half. An update costs the same as "
@@ -74,8 +74,12 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 
 def cool_downs(found: Sequence[Run], K: int, options: dict[str, Any] = COOL_DOWN) -> list[Run]:
     """Return the runs with K samples by the recipe `cool-down`, from the weights of any run."""
-    cooled_down = kind(replace(PAPER, num_samples=K, **options))
-    return [run for run in found if run.config.init_from and kind(replace(run.config, init_from=None)) == cooled_down]
+    return [run for run in found if run.config.num_samples == K and _is_cool_down(run, options)]
+
+
+def _is_cool_down(run: Run, options: dict[str, Any]) -> bool:
+    planned = replace(PAPER, num_samples=run.config.num_samples, **options)
+    return run.config.init_from is not None and kind(replace(run.config, init_from=None)) == kind(planned)
 
 
 def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
@@ -110,5 +114,6 @@ register_study(
         runs,
         show,
         evaluation_samples=1000,
+        shows_too=lambda run: any(_is_cool_down(run, options) for options in (COOL_DOWN, WITHOUT_DECAY)),
     )
 )

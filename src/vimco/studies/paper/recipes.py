@@ -76,8 +76,13 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 
 
 def _has_reached(run: Run, length: int) -> bool:
-    """Return whether a run shows its recipe at this length; at a constant rate a longer run does too."""
-    return run.updates >= length if run.config.schedule == "constant" else run.updates == length
+    """Return whether a run shows its recipe at this length; at a constant rate a longer run does too.
+
+    A schedule must end there: the rate of a run that was stopped before its horizon has hardly fallen.
+    """
+    if run.config.schedule == "constant":
+        return run.updates >= length
+    return run.updates == length == run.config.horizon
 
 
 def _best(runs: Sequence[Run], length: int, weights: Weights) -> tuple[float, Run] | None:

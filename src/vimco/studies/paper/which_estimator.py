@@ -170,11 +170,13 @@ def _noise(model: str, found: Sequence[Run]) -> list[Block]:
 
 
 def _ratio(records: dict[tuple[str, int], dict], name: str, update: int, part: str) -> Entry:
-    record, reference = records.get((name, update)), records.get(("vimco", update))
-    if record is None or reference is None:
+    record, reference = records.get((name, update), {}), records.get(("vimco", update), {})
+    ratio, variance, of_vimco = (
+        each.get(f"{part}_{what}") for each, what in ((record, "snr"), (record, "variance"), (reference, "variance"))
+    )
+    if ratio is None or variance is None or not of_vimco:
         return MISSING
-    factor = record[f"{part}_variance"] / reference[f"{part}_variance"]
-    return Entry(f"{record[f'{part}_snr']:.3f}", f"variance × {factor:.3g}")
+    return Entry(f"{ratio:.3f}", f"variance × {variance / of_vimco:.3g}")
 
 
 register_study(
