@@ -148,6 +148,17 @@ class TestTVO:
         np.testing.assert_allclose([mean(beta) for beta in points], expected, atol=1e-5)
         check_partition(tuple(map(float, points)))
 
+    @pytest.mark.parametrize("spread", [0.0, 1e-4, 1e-2, 1.0])
+    def test_moments_in_float32_far_from_one(self, spread):
+        """Nearly equal weights of e^−90: the rise is below the last digit of log f, and almost even in β."""
+        noise = np.random.default_rng(1).normal(size=(5, 20))
+        log_weights = np.float32(-90) + (spread * noise).astype(np.float32)
+        points = np.asarray(moment_partition(log_weights, 5))
+        assert points[0] == 0
+        assert (np.diff(points) >= 0).all()
+        if spread == 1e-2:
+            np.testing.assert_allclose(points, np.arange(5) / 5, atol=0.02)
+
     def test_partition_follows_the_weights_now_and_then(self):
         """It is renewed with the first estimate and every third, and constant in between. It is not a parameter."""
         samples = [sbn_toy("generative").samples(2), table_toy(LOG_JOINT, LOGITS).samples(2)]

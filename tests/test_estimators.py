@@ -17,6 +17,7 @@ from vimco import (
     VIMCO,
     BaselineNetwork,
     Batch,
+    ImportanceSampledEM,
     ImportanceSamples,
     LearnedVIMCO,
     Naive,
@@ -63,6 +64,37 @@ def with_everything(samples: ImportanceSamples, dreams) -> ImportanceSamples:
 def estimate_of(estimator, samples, batch=None):
     """Return the estimate, compiled as a whole, which is faster than operation by operation."""
     return estimator(samples, batch)
+
+
+def test_centred_coefficients_are_zero_where_every_weight_is():
+    """Nothing is learned from a set of impossible samples, not even the baseline of 1/K."""
+    impossible = jnp.full((3, 1), -jnp.inf)
+    for is_prior, estimator in (
+        (True, ImportanceSampledEM(centred=True)),
+        (False, NVIL(centred_weights=True)),
+        (False, RWS(centred=True)),
+    ):
+
+        def surrogate(log_proposal, is_prior=is_prior, estimator=estimator):
+            samples = ImportanceSamples(impossible, log_proposal, proposal_is_prior=is_prior)
+            return jnp.sum(estimator(samples).surrogate)
+
+        np.testing.assert_array_equal(jax.grad(surrogate)(jnp.full((3, 1), -1.0)), 0.0)
+
+
+def test_an_impossible_sample_does_not_poison_the_priors_control_variate():
+    """It is left out: the others have the coefficients w̃ − P / (K Q), by hand."""
+    log_joint, log_likelihood = jnp.array([[-1.0], [-jnp.inf], [-2.0]]), jnp.array([[-0.5], [-jnp.inf], [-0.5]])
+    log_proposal = jnp.full((3, 1), -1.0)
+
+    def surrogate(log_prior):
+        samples = ImportanceSamples(log_prior + log_likelihood, log_proposal, log_likelihood=log_likelihood)
+        return jnp.sum(RWS(prior_control=True)(samples).surrogate)
+
+    log_prior = jnp.where(log_likelihood > -jnp.inf, log_joint - log_likelihood, -1.0)
+    weights = np.array([1.0, 0.0, np.exp(-1.0)]) / (1 + np.exp(-1.0))
+    expected = weights - np.array([np.exp(0.5), 0.0, np.exp(-0.5)]) / 3
+    np.testing.assert_allclose(jax.grad(surrogate)(log_prior)[:, 0], expected, rtol=1e-5)
 
 
 def trained_network() -> BaselineNetwork:

@@ -152,6 +152,14 @@ def test_the_jackknife_with_two_equal_weights_in_float32():
         np.testing.assert_allclose(evaluation.jackknife, expected, rtol=0, atol=2e-4)
 
 
+def test_the_jackknife_with_one_weight_far_above_all_in_float32():
+    """The sum of the others, relative to it, is below the smallest number."""
+    log_weights = np.array([[0.0, -100.0], [-200.0, -350.0], [-210.0, -np.inf]], np.float32)
+    examples = Examples(jnp.arange(2)[:, None])
+    evaluation = evaluate(Weighted(jnp.asarray(log_weights)), examples, jax.random.key(3), 3, jackknife=True)
+    np.testing.assert_allclose(evaluation.jackknife, jackknife_bound(log_weights), rtol=1e-5)
+
+
 @pytest.mark.parametrize("number", [3, 7])  # six slices: a part of several has none
 def test_parts_are_bit_for_bit_the_whole(number):
     model, examples, key = tiny_model(), Examples(pixels()), jax.random.key(3)

@@ -21,7 +21,7 @@ from vimco import (
     multi_sample_bound,
 )
 from vimco.estimators import RunningMoments
-from vimco.estimators.bbvi import BBVI
+from vimco.estimators.bbvi import BBVI, leave_one_out
 from vimco.estimators.estimator import weight_term
 from vimco.estimators.layered import LayerBaselines, layered_estimate, local_log_weights, scores_of_layers
 from vimco.estimators.local_expectations import LocalExpectations
@@ -61,6 +61,7 @@ OF_ELBO = {
 AT_ONE = {
     "nvil-local": lambda kind: LocalNVIL(trained(kind)),
     "muprop": OF_BOUND["muprop"],
+    "muprop-elbo": OF_ELBO["muprop-elbo"],
     "muprop-local": OF_ELBO["muprop-local"],
     "local-expectations": OF_BOUND["local-expectations"],
     "vimco-layers": OF_BOUND["vimco-layers"],
@@ -175,6 +176,25 @@ def test_layer_baselines_at_one_sample_are_local_signals(kind):
     rows, of_nvil = (gradients(kind, 1)[name] for name in ("vimco-layers", "nvil-local"))
     difference = 0 if toy.proposal_is_prior else toy.gradient_of_log_proposal
     np.testing.assert_allclose(rows, of_nvil - difference, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", SBN_KINDS)
+def test_muprop_on_the_elbo_leaves_the_score_out(kind):
+    """At K = 1 the bound is the ELBO; −∇ log Q of its second term has mean zero and adds noise alone."""
+    toy = sbn_toy(kind)
+    rows, of_elbo = (gradients(kind, 1)[name] for name in ("muprop", "muprop-elbo"))
+    difference = 0 if toy.proposal_is_prior else toy.gradient_of_log_proposal
+    np.testing.assert_allclose(rows, of_elbo - difference, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("probability", [1e-3, 1e-4, 1e-6])
+def test_control_variate_of_a_saturated_unit_in_float32(probability):
+    """One draw in five has a score near 1, the others near 0: its a is a mean of the others' f, −100.05."""
+    f = np.array([-100.0, -101.0, -99.0, -100.5, -99.7])[:, None, None]
+    score = np.array([1.0, 0.0, 0.0, 0.0, 0.0])[:, None, None] - probability
+    exact = [np.sum(np.delete(f * score**2, k)) / np.sum(np.delete(score**2, k)) for k in range(5)]
+    found = leave_one_out(jnp.asarray(f, jnp.float32), jnp.asarray(score, jnp.float32))
+    np.testing.assert_allclose(found[:, 0, 0], exact, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("K", "bias"), [(2, 0.7287), (3, 0.6966)])

@@ -56,6 +56,9 @@ def test_what_it_refuses():
         ImportanceSampledEM()(sbn_toy("structured-learned").samples(2))
     with pytest.raises(UsageError, match="mean zero: use K >= 2"):
         ImportanceSampledEM()(sbn_toy("structured-prior").samples(1))
+    mixed = dataclasses.replace(sbn_toy("structured-prior").samples(2), log_score=jnp.zeros((2, 64)))
+    with pytest.raises(UsageError, match="use VIMCO for mixed latents"):
+        ImportanceSampledEM()(mixed)
 
 
 @functools.cache

@@ -194,6 +194,15 @@ def test_normaliser_of_nvil_scales_everything_where_parameters_are_shared(K):
     assert np.abs(9 * mean_update(False) - toy.exact_gradient(K) @ mixing).max() > 1e-2
 
 
+def test_centred_weights_change_nothing_for_the_prior_as_proposal():
+    """Its scores have no w̃ before them: 1/K alone would be noise."""
+    toy = sbn_toy("structured-prior")
+    plain, centred = (NVIL(None, moments(-2.3, 81.0), centred_weights=c) for c in (False, True))
+    np.testing.assert_array_equal(
+        *(gradient_of_surrogates(toy.samples(2), e, None).log_proposal for e in (plain, centred))
+    )
+
+
 def test_centred_weights_of_nvil_lower_its_variance():
     """w̃ − 1/K instead of w̃: the same mean, since a score has mean zero."""
     toy = sbn_toy("generative")

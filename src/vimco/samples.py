@@ -198,7 +198,8 @@ class ImportanceSamples(eqx.Module):
     ) -> "ImportanceSamples":
         """Return the record for any f: `log_weights` is log f(x, h^k), `log_proposal` is log Q of the samples.
 
-        Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set.
+        Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set, except for the
+        prior as proposal.
         """
         return cls(
             log_weights + log_proposal,

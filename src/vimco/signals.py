@@ -91,7 +91,7 @@ def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, 
     maximum = _finite_maximum(log_weights)
     is_zero = log_weights == -math.inf
     below = xp.where(is_zero, 0.0, maximum - xp.where(is_zero, maximum, log_weights))
-    mean_below = _sum_of_others(below) / others
+    mean_below = sum_of_others(below) / others
     zeros = xp.astype(is_zero, log_weights.dtype)
     return xp.where(_sum(zeros) - zeros > 0, -math.inf, maximum - mean_below)
 
@@ -248,7 +248,7 @@ def wake_weights(log_weights: Float[Array, "K *B"], centred: bool = False) -> Fl
     weights = normalized_weights(log_weights)
     if not centred:
         return weights
-    return weights - _has_others(log_weights) / log_weights.shape[0]
+    return weights - has_others(log_weights) / log_weights.shape[0]
 
 
 def check_partition(partition: Sequence[float]) -> None:
@@ -286,7 +286,8 @@ def moment_partition(log_weights: Float[Array, "K *B"], num_points: int) -> Floa
     K = log_weights.shape[0]
     log_weights = xp.reshape(log_weights, (K, 1, -1))
     is_zero = log_weights == -math.inf
-    finite = xp.where(is_zero, 0.0, log_weights)
+    # Relative to the largest weight: differences of means would be lost in float32 where all weights are far from 1.
+    finite = xp.where(is_zero, 0.0, log_weights - _finite_maximum(log_weights))
 
     def mean(betas: Float[Array, "P"]) -> Float[Array, "P"]:
         weights = normalized_weights(xp.where(is_zero, -math.inf, xp.reshape(betas, (1, -1, 1)) * finite))
@@ -301,7 +302,7 @@ def moment_partition(log_weights: Float[Array, "K *B"], num_points: int) -> Floa
         trials = points[:, None] + eighths / 8**digit
         is_below = xp.reshape(mean(xp.reshape(trials, (-1,))), trials.shape) < targets[:, None]
         points = points + xp.sum(xp.astype(is_below, dtype), axis=1) / 8**digit
-    return points
+    return xp.where(places > 0, points, 0.0)  # the first point is 0, whatever is lost by rounding
 
 
 def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[float] | Array) -> Float[Array, "*B"]:
@@ -333,7 +334,7 @@ def thermodynamic_coefficients(
     """
     xp = array_namespace(log_weights)
     K = 1 + _number_of_others(log_weights, "The thermodynamic objective needs a covariance over samples")
-    baseline = _has_others(log_weights) / K if centred else 0.0
+    baseline = has_others(log_weights) / K if centred else 0.0
     of_joint, of_proposal = xp.zeros_like(log_weights), xp.zeros_like(log_weights)
     for beta, step, weights, relative in _thermodynamic_terms(log_weights, partition):
         covariance = K / (K - 1) * weights * (relative - xp.sum(weights * relative, axis=0))
@@ -372,7 +373,7 @@ def _number_of_others(
     return K - 1
 
 
-def _has_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
+def has_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     """Return 1 where a weight other than that of sample j is positive, else 0."""
     xp = array_namespace(log_weights)
     is_positive = xp.astype(log_weights > -math.inf, log_weights.dtype)
@@ -415,14 +416,14 @@ def _is_largest(values: Float[Array, "K *B"]) -> Any:
     return numbers == xp.argmax(values, axis=0, keepdims=True)
 
 
-def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
-    """Return Σ_{i≠j} t_i for terms t ≥ 0, without cancellation.
+def sum_of_others(terms: Float[Array, "K *B"], sizes: Float[Array, "K *B"] | None = None) -> Float[Array, "K *B"]:
+    """Return Σ_{i≠j} t_i for terms t ≥ 0, or of these `sizes`, without cancellation.
 
     Subtracting t_j from the total is accurate if the rest is at least as large as t_j. That fails only for the largest
     term, so its others are summed again.
     """
     xp = array_namespace(terms)
-    largest = _is_largest(terms)
+    largest = _is_largest(terms if sizes is None else sizes)
     others = xp.where(largest, 0.0, terms)
     return xp.where(largest, _sum(others), _sum(terms) - terms)
 
@@ -430,7 +431,7 @@ def _sum_of_others(terms: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
 def _relative_log_sum_of_others(relative: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     """Return log Σ_{i≠j} f_i for weights whose largest is one, without cancellation.
 
-    As in `_sum_of_others`, but the others of the largest weight are summed on a scale of their own: the largest weight
+    As in `sum_of_others`, but the others of the largest weight are summed on a scale of their own: the largest weight
     usually dominates, and on its scale they would vanish.
     """
     xp = array_namespace(relative)

@@ -181,6 +181,8 @@ class RunningMoments(nn.Module):
 
     def __init__(self, decay: float = 0.8):
         super().__init__()
+        if not 0 <= decay <= 1:
+            raise UsageError(f"The decay of running moments is between 0 and 1; got {decay}.")
         self.decay = decay
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("variance", torch.zeros(()))

@@ -12,6 +12,7 @@ from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.layered import layered_estimate, local_log_weights, model_term, scores_of_layers
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
+from vimco.signals import sum_of_others
 
 LEAST_SAME_SAMPLES = 50  # below it the bias of the same-sample control variate is above 0.2 % of the gradient
 
@@ -80,8 +81,9 @@ def _bbvi(
 
 def leave_one_out(f: Float[Array, "K B 1"], score: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
     """Return Σ_{j≠k} f_j s_j² / Σ_{j≠k} s_j² for every draw k; 0 where no other score moves."""
+    # The score of a saturated unit is near 1 for a rare draw and near 0 for all others.
     squares = score**2
-    above, below = (jnp.sum(terms, axis=0) - terms for terms in (f * squares, squares))
+    above, below = (sum_of_others(terms, sizes=squares) for terms in (f * squares, squares))
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
 
 

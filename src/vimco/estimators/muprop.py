@@ -84,7 +84,8 @@ class MuProp(WithLayerBaselines):
                 stop_gradient(share / scale) * jnp.stack([jnp.broadcast_to(a, share.shape) for a in added]), (0, 1)
             )
         )
-        surrogate = surrogate + (weight_term(log_weights, samples) if weight == 1.0 else model_term(samples))
+        is_of_bound = self.objective == "bound"
+        surrogate = surrogate + (weight_term(log_weights, samples) if is_of_bound else model_term(samples))
         return layered_estimate(surrogate + self.baselines.network_objective(centred), samples, centred, residual)
 
 

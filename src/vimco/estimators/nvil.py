@@ -19,7 +19,7 @@ from vimco.estimators.layered import (
     scores_of_layers,
 )
 from vimco.samples import BINARY_LAYERS, AnyArray, Batch, Estimate, ImportanceSamples, Part, required
-from vimco.signals import multi_sample_bound, normalized_weights
+from vimco.signals import has_others, multi_sample_bound, normalized_weights
 
 
 class NVIL(Estimator):
@@ -41,8 +41,8 @@ class NVIL(Estimator):
     own size. That weighs outliers of a batch less, which is a bias too; `scale_sees_batch=False` uses v before. The
     network b(x) learns from (r − c)² alone.
 
-    `centred_weights` replaces w̃_j by w̃_j − 1/K in the coefficient of a score. The mean stays, since a score has mean
-    zero, and the variance falls.
+    `centred_weights` replaces w̃_j by w̃_j − 1/K in the coefficient of a score, where there is one: with the prior as
+    proposal it changes nothing. The mean stays, since a score has mean zero, and the variance falls.
 
     Start c and v with one draw that is not used for learning, `estimator.updated(estimator(samples, batch))`: from
     c = 0 the first signals are as large as the bound.
@@ -101,8 +101,8 @@ def normalized_surrogate(
     signal: AnyArray, scale: AnyArray | float, log_weights: AnyArray, samples: ImportanceSamples, centred_weights: bool
 ) -> AnyArray:
     """Return the surrogate of Eq. 8 with a normaliser that scales whole blocks of parameters (see `NVIL`)."""
-    if centred_weights:
-        signal = signal + 1 / samples.num_samples
+    if centred_weights and not samples.proposal_is_prior:  # whose scores have no w̃ to be centred
+        signal = signal + has_others(log_weights) / samples.num_samples
     if samples.log_score is not None or samples.shared_parameters:
         return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
     coefficient = signal / scale

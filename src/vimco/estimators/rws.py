@@ -1,5 +1,6 @@
 """Reweighted wake-sleep (Bornschein & Bengio, 2015): Eqs. 11 and 12 for the proposal, Eq. 6 for the model."""
 
+import math
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -23,7 +24,8 @@ class RWS(Estimator):
 
     `prior_control` subtracts P(h^k | c) / (K Q(h^k | x)) from the weight w̃_k before ∇ log P(h^k | c), the policy's
     control variate in WS-RAM (Ba et al., 2015). Under P a score has mean zero, so the mean stays exactly; normalised
-    over the samples it would not. It lowers the variance where Q is near the prior, and may raise it elsewhere.
+    over the samples it would not. Samples with P(x | h) = 0 are left out of it, which does not keep the mean. It
+    lowers the variance where Q is near the prior, and may raise it elsewhere.
     """
 
     ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
@@ -80,8 +82,12 @@ class RWS(Estimator):
             )
 
     def _prior_control(self, samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
-        log_prior = samples.log_joint - required(samples, LOG_LIKELIHOOD)
-        ratio = array_namespace(log_prior).exp(held_constant(log_prior - samples.log_proposal))
+        log_likelihood = required(samples, LOG_LIKELIHOOD)
+        xp = array_namespace(log_likelihood)
+        # Where P(x | h) = 0, log P(h) is not known from these two, and the sample is left out.
+        is_known = held_constant(log_likelihood) > -math.inf
+        log_prior = xp.where(is_known, samples.log_joint, 0.0) - xp.where(is_known, log_likelihood, 0.0)
+        ratio = xp.where(is_known, xp.exp(held_constant(log_prior - samples.log_proposal)), 0.0)
         return weighted_sum(ratio / samples.num_samples, log_prior)
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term, weighted_sum
 from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import normalized_weights
+from vimco.signals import wake_weights
 
 
 class ImportanceSampledEM(Estimator):
@@ -24,20 +24,23 @@ class ImportanceSampledEM(Estimator):
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples come from the model's prior."""
-        K = samples.num_samples
         if not samples.proposal_is_prior:
             raise UsageError(
                 "Importance-sampled EM draws its samples from the model's prior; these come from another proposal. "
                 "Use --proposal prior, or RWS, which does the same for a learned proposal."
             )
-        if K < 2:
+        if samples.log_score is not None:
+            raise UsageError(
+                "Importance-sampled EM holds its samples constant, so it cannot pass gradients through reparameterised "
+                "latents: use VIMCO for mixed latents."
+            )
+        if samples.num_samples < 2:
             raise UsageError(
                 "At K = 1 every weight is 1, and the prior's update in importance-sampled EM has mean zero: "
                 "use K >= 2, or NVIL."
             )
         log_weights = held_constant(samples.log_weights)
-        weights = normalized_weights(log_weights)
-        signal = weights - 1 / K if self.centred else weights
+        signal = wake_weights(log_weights, self.centred)
         surrogate = weighted_sum(signal, samples.log_proposal) + weight_term(log_weights, samples)
         return Estimate(surrogate, log_weights, signal)
 

@@ -222,12 +222,14 @@ def _with_more_weights(sums: Sums, log_weights: Float[Array, "S B"]) -> Sums:
     return largest, weights * before + jnp.sum(now, axis=0), squares * before**2 + jnp.sum(now**2, axis=0)
 
 
-def _with_more_shares(sums: Sums, shares: Float[Array, "S B"]) -> Sums:
-    """Return Σ log(1 − w̃_j) and Σ w̃_j over w̃_j ≤ 3/4, and whether one is above, with more samples."""
-    logs, small_ones, has_large = sums
-    small = jnp.where(shares <= LARGE_SHARE, shares, 0.0)
-    logs = logs + jnp.sum(jnp.log1p(-small), axis=0)
-    return logs, small_ones + jnp.sum(small, axis=0), has_large | jnp.any(shares > LARGE_SHARE, axis=0)
+def _with_more_shares(sums: Sums, log_shares: Float[Array, "S B"]) -> Sums:
+    """Return Σ log(1 − w̃_j) and log Σ w̃_j over w̃_j ≤ 3/4, and whether one is above, with more samples."""
+    logs, log_small, has_large = sums
+    is_large = log_shares > math.log(LARGE_SHARE)
+    small = jnp.where(is_large, -jnp.inf, log_shares)
+    logs = logs + jnp.sum(jnp.log1p(-jnp.exp(small)), axis=0)
+    log_small = jnp.logaddexp(log_small, jax.nn.logsumexp(small, axis=0))
+    return logs, log_small, has_large | jnp.any(is_large, axis=0)
 
 
 def _statistics(
@@ -261,13 +263,13 @@ def _statistics(
     # The jackknife subtracts (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K)) from L̂. At most one w̃_j is above
     # 3/4, and 1 − w̃_j is then the sum of the others; a half would be passed by two equal ones, by rounding.
     log_sum = jnp.where(weights > 0, log_scale + jnp.log(weights), 0.0)
-    logs, small, has_large = over_blocks(
-        lambda sums, log_weights: _with_more_shares(sums, jnp.exp(log_weights - log_sum)),
-        (jnp.zeros(size), jnp.zeros(size), jnp.zeros(size, bool)),
+    logs, log_small, has_large = over_blocks(
+        lambda sums, log_weights: _with_more_shares(sums, log_weights - log_sum),
+        (jnp.zeros(size), jnp.full(size, -jnp.inf), jnp.zeros(size, bool)),
     )
-    logs = logs + jnp.where(has_large, jnp.log(small), 0.0)
+    logs = logs + jnp.where(has_large, log_small, 0.0)
     correction = (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
-    return *statistics, jnp.where(small > 0, bound - correction, -jnp.inf)
+    return *statistics, jnp.where(log_small > -jnp.inf, bound - correction, -jnp.inf)
 
 
 def _statistics_of_slices(
