@@ -28,8 +28,14 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "explanation" / "speed.md", DOCS / "images" / "time-to-quality.svg"
 START, END = "<!-- written by scripts/time_to_quality.py -->\n", "<!-- end -->\n"
 HEADINGS = ("by", "K", "updates", "minutes here", "minutes in plain JAX", "test NLL, raw", "test NLL, averaged")
-MARKERS = {"VIMCO, rate 1e-3": "o", "recipe warm": "D", "recipe cool-down": "*", "cool-down without decay": "X"}
-SIZES = {"o": 5.5, "D": 5.5, "*": 11, "X": 7}
+MARKERS = {
+    "VIMCO, rate 1e-3": "o",
+    "recipe warm": "D",
+    "recipe warm-decay": "s",
+    "recipe cool-down": "*",
+    "cool-down without decay": "X",
+}
+SIZES = {"o": 5.5, "D": 5.5, "s": 5.5, "*": 11, "X": 7}
 SAMPLES = tuple(K for K in PUBLISHED if K > 1)
 Stages = tuple[tuple[int, int], ...]  # K and updates, one after the other
 
@@ -76,7 +82,7 @@ def milliseconds_on(page: str) -> tuple[dict[int, float], dict[int, float]]:
 
 def points(runs: Sequence[Run]) -> Iterator[Point]:
     """Return every model of Table 1 by VIMCO and by recipes that was evaluated, the longest of each K last."""
-    protocol, warm, *cool_downs = MARKERS
+    protocol, warm, decaying, *cool_downs = MARKERS
     for K in SAMPLES:
         of_K = on_protocol(runs, generative("vimco", K)[0])
         found = [
@@ -88,10 +94,11 @@ def points(runs: Sequence[Run]) -> Iterator[Point]:
         ]
         lengths = {point.stages: point for point in found}  # a run and its longer copy have some in common
         yield from (lengths[stages] for stages in sorted(lengths))
-    for config in beyond.runs():
-        for run in runs:
-            if kind(run.config) == kind(config):
-                yield from _evaluated(run, warm, ((config.num_samples, run.updates),))
+    for by, name in zip((warm, decaying), beyond.RECIPES, strict=True):
+        for K, config in beyond.by_recipe(name).items():
+            for run in runs:
+                if kind(run.config) == kind(config):
+                    yield from _evaluated(run, by, ((K, run.updates),))
     for by, options in zip(cool_downs, (beyond.COOL_DOWN, beyond.WITHOUT_DECAY), strict=True):
         for K in SAMPLES:
             for run in beyond.cool_downs(runs, K, options):

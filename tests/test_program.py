@@ -299,7 +299,10 @@ MISTAKES = [
     ("train --estimator reinforce", "There is no estimator 'reinforce'; choose one of"),
     ("train --seed -3", "--seed must be from 0 to 4294967295"),
     ("train --nonsense 3", "--nonsense"),
-    ("train --recipe cake", "There is no recipe 'cake'; choose one of falling, warm, cool-down, raiko, burda"),
+    (
+        "train --recipe cake",
+        "There is no recipe 'cake'; choose one of falling, warm, warm-decay, cool-down, raiko, burda",
+    ),
     ("train --proposal prior", "--proposal prior goes with --task attention or structured"),
     ("train --data synthetic --num-samples 1", "VIMCO compares samples with each other"),
     ("train --data synthetic --updates 3000000000", "--updates must be at most 2,147,483,647"),

@@ -80,8 +80,10 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     """The longest run by a recipe counts, of several such the best by validation, whatever its rate; other schedules
     are other runs; cool-downs have a source."""
     study = STUDIES["beyond"]
-    _, five, *_ = study.adjusted(updates=1000, averaging=0.999)
+    _, five, _, _, _, decaying, *_ = study.adjusted(updates=1000, averaging=0.999)
+    assert (five.num_samples, five.weight_decay, decaying.num_samples, decaying.weight_decay) == (5, 0.0, 5, 0.01)
     recorded_run(tmp_path, five, likelihood=91.0, average=90.5)
+    recorded_run(tmp_path, decaying, likelihood=90.8)
     recorded_run(tmp_path, dataclasses.replace(five, updates=500), likelihood=80.0)
     recorded_run(tmp_path, dataclasses.replace(five, learning_rate=1e-3), bound=-120.0, likelihood=60.0)
     recorded_run(tmp_path, dataclasses.replace(five, schedule="constant"), likelihood=70.0)
@@ -97,8 +99,8 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     table, remark = study.show(study, runs)
     assert "vimco-K5" not in remark.text
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
-    assert rows["5"] == ["92.50", "91.00", "90.50", "91.80", "91.70", "91.60", "92.8", "91.4"]
-    assert rows["2"] == ["–", *["not run"] * 5, "93.5", "–"]
+    assert rows["5"] == ["92.50", "91.00", "90.80", "91.80", "91.70", "92.8", "91.4"]
+    assert rows["2"] == ["–", *["not run"] * 4, "93.5", "–"]
     assert table.rows[1][2].detail == "1k updates"
     assert table.rows[1][5].detail == "50 updates after those of long-run"
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="vimco-K5"), likelihood=91.7)

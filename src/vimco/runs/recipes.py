@@ -35,16 +35,19 @@ class Recipe:
         return replace(config, estimator_options=(half, *config.estimator_options))
 
 
+_FALLING = {"learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999}
+_WARM = {"estimator": "renyi-warmup", **_FALLING}
+
 RECIPES: dict[str, Recipe] = {
-    "falling": Recipe(
-        "three times the usual learning rate, falling to zero over the budget",
-        {"learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
-    ),
+    "falling": Recipe("three times the usual learning rate, falling to zero over the budget", _FALLING),
     "warm": Recipe(
         "falling, and an objective that goes from near the ELBO to the multi-sample bound over the first half of "
         "--updates, or over 25,000 updates if they are not given",
-        {"estimator": "renyi-warmup", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+        _WARM,
         has_warmup=True,
+    ),
+    "warm-decay": Recipe(
+        "warm, and decay of weights against over-fitting", {**_WARM, "weight_decay": 0.01}, has_warmup=True
     ),
     "cool-down": Recipe(
         "a short training from the weights of a long one, named by --init-from, perhaps with more samples: the usual "
@@ -60,7 +63,7 @@ RECIPES: dict[str, Recipe] = {
     "raiko": Recipe(
         "falling, by backpropagation through binary units, biased but of low variance: for samples from the "
         "prior (Raiko et al., 2014)",
-        {"estimator": "straight-through", "learning_rate": 3e-3, "schedule": "cosine", "averaging": 0.999},
+        {"estimator": "straight-through", **_FALLING},
     ),
     "burda": Recipe(
         "eight stages of falling rates, each three times as long as the one before (Burda et al., 2015)",
