@@ -110,6 +110,14 @@ def test_a_study_has_a_length_of_its_own_or_the_usual_one():
     assert {run.updates for run in STUDIES["beyond"].adjusted(updates=70)} == {70}
 
 
+def test_the_runs_of_a_study_have_different_names(tmp_path):
+    for study in STUDIES.values():
+        names = [training.name for training in planned(study.adjusted(), tmp_path)]
+        assert len(set(names)) == len(names), study.name
+    names = [training.name for training in planned(STUDIES["beyond"].adjusted(), tmp_path)]
+    assert names[4].endswith("-K2-lr0.003-seed0 (schedule cosine, weight decay 0.01)")
+
+
 def test_the_plan_states_every_length(capfd):
     cli.main(["study", "beyond-halves", "--dry-run"])
     assert "3 runs of 200,000 or 100,000 updates" in capfd.readouterr().out

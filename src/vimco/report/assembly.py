@@ -17,7 +17,7 @@ from vimco.report.page import html
 from vimco.runs.config import MAX_UPDATES, words_of
 from vimco.runs.directory import Run
 from vimco.studies import STUDIES, Cell
-from vimco.studies.cells import PAPER, variations
+from vimco.studies.cells import PAPER, in_words, variations
 from vimco.studies.curves import distinct_curves, plot, validation_points
 from vimco.studies.document import Commands, Document, Entry, Section, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import SOURCE
@@ -158,7 +158,7 @@ def _runs(runs: Sequence[Run], problems: Sequence[str]) -> Section:
 
 def _row(run: Run) -> tuple[Entry, ...]:
     config, cell, best = run.config, Cell.of(run.config), run.best()
-    departures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in variations(config).items())
+    departures = in_words(variations(config))
     return (
         Entry(run.name, anchor=anchor(run.name)),
         Entry(f"{cell.title}, K = {cell.num_samples}", "; ".join(filter(None, (config.model, departures)))),

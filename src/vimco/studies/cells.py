@@ -53,3 +53,8 @@ def variations(config: RunConfig) -> dict[str, Any]:
     free = {*Cell._fields, "data", "binarize", "learning_rate", "seed", "averaging", "slice_size"}
     default = PAPER.identity
     return {name: value for name, value in config.identity.items() if name not in free and value != default[name]}
+
+
+def in_words(departures: dict[str, Any]) -> str:
+    """Return the fields in which a run departs from the protocol for readers: schedule cosine, weight decay 0.01."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in departures.items())

@@ -10,6 +10,7 @@ from vimco.runs import directory
 from vimco.runs.checkpoints import latest_update
 from vimco.runs.config import RunConfig, words_of
 from vimco.runs.directory import EVALUATION_SEED, Run, Weights
+from vimco.studies.cells import in_words
 from vimco.studies.results import chosen, collected
 from vimco.studies.study import arguments_of, digest, distinct_cells, kind, label, run_name
 
@@ -26,8 +27,9 @@ class Training:
 
     @property
     def name(self) -> str:
-        """The readable name."""
-        return label(self.config)
+        """The readable name, which tells apart runs of a study that depart from the protocol."""
+        departures = in_words(kind(self.config)[1])
+        return label(self.config) + (f" ({departures})" if departures else "")
 
     @property
     def target(self) -> int:
