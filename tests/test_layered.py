@@ -170,21 +170,16 @@ def test_bias_of_local_weights_inside_the_bound(kind, bias):
 
 
 @pytest.mark.parametrize("kind", SBN_KINDS)
-def test_layer_baselines_at_one_sample_are_local_signals(kind):
-    """With L̂ = log f, what earlier layers add to it is in the baseline, set by set. NVIL leaves the score −s out."""
-    toy = sbn_toy(kind)
-    rows, of_nvil = (gradients(kind, 1)[name] for name in ("vimco-layers", "nvil-local"))
-    difference = 0 if toy.proposal_is_prior else toy.gradient_of_log_proposal
-    np.testing.assert_allclose(rows, of_nvil - difference, rtol=0, atol=1e-12)
+@pytest.mark.parametrize(("of_bound", "of_elbo"), [("vimco-layers", "nvil-local"), ("muprop", "muprop-elbo")])
+def test_at_one_sample_the_bound_is_the_elbo_and_a_score(kind, of_bound, of_elbo):
+    """The second term of the bound has −∇ log Q, of mean zero, which those of the ELBO leave out, set by set.
 
-
-@pytest.mark.parametrize("kind", SBN_KINDS)
-def test_muprop_on_the_elbo_leaves_the_score_out(kind):
-    """At K = 1 the bound is the ELBO; −∇ log Q of its second term has mean zero and adds noise alone."""
+    NVIL's local signals are then those of layer baselines: what earlier layers add to L̂ = log f is in the baseline.
+    """
     toy = sbn_toy(kind)
-    rows, of_elbo = (gradients(kind, 1)[name] for name in ("muprop", "muprop-elbo"))
+    rows, without = (gradients(kind, 1)[name] for name in (of_bound, of_elbo))
     difference = 0 if toy.proposal_is_prior else toy.gradient_of_log_proposal
-    np.testing.assert_allclose(rows, of_elbo - difference, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rows, without - difference, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("probability", [1e-3, 1e-4, 1e-6])
