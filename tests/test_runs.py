@@ -250,6 +250,14 @@ def test_an_extended_run_is_one_long_run(tmp_path):
     assert directory.load(short.path).config == SMALL
 
 
+def test_a_warm_up_that_takes_the_whole_schedule_is_told(tmp_path):
+    recorder = Recorder()
+    config = dataclasses.replace(SMALL, schedule="cosine", warmup_updates=500, updates=2)
+    session.train(config, tmp_path / "run", recorder)
+    (warning,) = recorder.warnings
+    assert warning.startswith("The warm-up of 500 updates takes the whole schedule of 2: the learning rate never falls")
+
+
 def test_extending_does_not_move_the_horizon_of_a_schedule(tmp_path):
     config = dataclasses.replace(SMALL, schedule="cosine")
     reference = session.train(config, tmp_path / "reference").path

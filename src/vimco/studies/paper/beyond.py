@@ -25,11 +25,11 @@ WITHOUT_DECAY = {**COOL_DOWN, "weight_decay": 0.0}
 REMARK = (
     "The recipe warm is vimco train --recipe warm --updates 200000: the rate falls from 3e-3 to zero, and the "
     "objective goes from near the ELBO to the multi-sample bound over the first half; with --recipe warm-decay "
-    "weights decay, too, since trainings over-fit the fixed binarization. An update costs the same as one of VIMCO. "
+    "weights decay, too, since trainings over-fit the fixed binarization. An update of warm costs the same as VIMCO's. "
     "A cool-down goes on from a run by the protocol, perhaps one with fewer samples: vimco train --recipe cool-down "
     "--init-from RUN --num-samples 50 --updates 100000. The rates of recipes fall to zero, so averaged parameters "
-    "are the same as raw ones to 0.02 nats. Later results: VIMCO with the arithmetic mean in the repository of OVIS "
-    "(Liévin et al., 2020), four million updates, 5000 samples, the best over training."
+    "differ from raw ones by 0.02 nats at most, where both were evaluated. Later results: VIMCO with the arithmetic "
+    "mean in the repository of OVIS (Liévin et al., 2020), four million updates, 5000 samples, the best over training."
 )
 # What --init-from of a published run names, where the records of its source have another name: K and updates.
 SOURCES = {"vimco-K5": (5, 1_010_000)}

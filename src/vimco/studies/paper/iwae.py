@@ -62,11 +62,8 @@ def active_units(found: Sequence[Run], rows: Mapping[str, Sequence[Cell]]) -> Ta
 
     def entry(of_cell: Cell) -> Entry:
         run = next(iter(chosen(found, of_cell)), None)
-        records = (
-            []
-            if run is None
-            else [r for r in run.evaluations if r["split"] == "test" and isinstance(r.get("active_units"), list)]
-        )
+        evaluations = [] if run is None else run.evaluations
+        records = [r for r in evaluations if r["split"] == "test" and isinstance(r.get("active_units"), list)]
         if run is None or not records:
             return Entry("not run" if run is None else "not evaluated", is_missing=True)
         record = max(records, key=lambda r: (r["weights"] == "best-average", r["update"], r["num_samples"]))
