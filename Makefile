@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-torch test-scale soak smoke audit bench results docs docs-serve format clean
+.PHONY: run test test-bridges test-scale soak smoke audit bench results docs docs-serve format clean
 
 # Train the paper's model with VIMCO for two minutes, evaluate it, make its page, and print the paths.
 run: $(VENV)/.installed
@@ -21,16 +21,16 @@ run: $(VENV)/.installed
 	@echo "  $(BIN)/vimco train --task structured --num-samples 20    predict bottom halves from top halves"
 	@echo "  $(BIN)/vimco --help"
 
-# Run all tests, the linter and the type checker. Tests of extras that are not installed are skipped.
+# Run the tests, the linter and the type checker. Tests of extras that are not installed are skipped.
 test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Run the tests of the PyTorch and Pyro bridges, which need a large install.
-test-torch: $(VENV)/.installed-torch
-	$(BIN)/python -m pytest tests/with_torch tests/test_extras.py
+# Run the tests of the bridges to NumPyro, PyTorch and Pyro, which need a large install.
+test-bridges: $(VENV)/.installed-bridges
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/bridges tests/test_extras.py
 
 # Test several devices, processes and machines, in separate processes, since JAX counts its devices once.
 test-scale: $(VENV)/.installed-scale
@@ -96,7 +96,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --editable ".[test,numpyro]"
+	$(INSTALL) --editable ".[test]"
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-scale: $(VENV)/.installed-test
@@ -108,7 +108,7 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 # Install this version of PyTorch first, so that pip does not fetch a newer one with accelerator libraries.
-$(VENV)/.installed-torch: $(VENV)/.installed-test
+$(VENV)/.installed-bridges: $(VENV)/.installed-test
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable ".[test,pyro]"
+	$(INSTALL) --editable ".[test,numpyro,pyro]"
 	@touch $@

@@ -56,7 +56,7 @@ def float64():
 # The files that take longest, in this order, come before the others: with a file at a time for each process, none waits
 # long for the last file of another.
 LONGEST = (
-    *("studies", "program", "runs", "layered", "pages", "fast_path", "numpyro", "combinations", "attention"),
+    *("studies", "program", "runs", "layered", "pages", "fast_path", "combinations", "attention"),
     *("unbiasedness", "training", "gaussian", "report", "models", "estimators", "noise", "hostile_reports"),
     *("plugins", "soak", "examples", "fuzzing", "straight_through", "documents"),
 )

@@ -21,10 +21,8 @@ LANGUAGES = {"python", "sh", "text", "json", "js", "yaml", "py"}  # py: a whole 
 OF_ALL_COMMANDS = {"--help", "--version"}
 
 
-@pages.with_python(None, "numpyro")
+@pages.with_python(None)
 def test_python_runs(page, library, tmp_path, monkeypatch):
-    if library:
-        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     pages.make_small(monkeypatch)
     monkeypatch.setattr("vimco.estimators.estimator.ESTIMATORS", copy.copy(ESTIMATORS))
