@@ -74,6 +74,7 @@ results: $(VENV)/.installed
 docs: $(VENV)/.installed-docs
 	$(BIN)/vimco report docs/results --output site/paper/report --remarks docs/results/remarks.txt
 	mkdir -p site/how-to && $(BIN)/vimco page docs/models/halves --weights best-average --half --output site/how-to/live.html
+	$(BIN)/vimco page docs/models/digits --half --output site/how-to/dreams.html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs site
 	@echo "The site is in site/index.html."
 

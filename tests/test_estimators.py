@@ -26,7 +26,7 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
-from vimco.estimators import ESTIMATORS, RunningMoments
+from vimco.estimators import ESTIMATORS, STL, DReG, RunningMoments, RWSDReG
 from vimco.parameters import partition
 from vimco.samples import Dreams
 
@@ -440,13 +440,18 @@ class TestNames:
         (RWS(), samples_of(1, 2), r"mean zero at K = 1.*use K >= 2, or the sleep update"),
         (RWS(), samples_of(2, 2, proposal_is_prior=True), r"its own proposal: use VIMCO or NVIL"),
         (RWS(), samples_of(2, 2, log_score=jnp.zeros((2, 2))), r"reparameterised latents: use VIMCO"),
+        *(
+            (dreg, samples_of(2, 2, **{name: jnp.zeros((2, 2)) for name in ("log_score", "frozen_log_weights")}), mixed)
+            for dreg in (DReG(), STL(biased=True), RWSDReG())
+            for mixed in ("proposal of the others untrained: use VIMCO for mixed latents",)
+        ),
         (
             RWS(sleep=True),
             samples_of(2, 2),
             r"needs dreams, draws from the model itself: give the samples `log_proposal_of_dreams`",
         ),
     ],
-    ids=["vimco-K1", "wake-K1", "rws-prior", "rws-mixed", "no-dreams"],
+    ids=["vimco-K1", "wake-K1", "rws-prior", "rws-mixed", "dreg-mixed", "stl-mixed", "rws-dreg-mixed", "no-dreams"],
 )
 def test_refusals_say_why_and_what_to_do(estimator, samples, message):
     with pytest.raises(UsageError, match=message):

@@ -118,6 +118,9 @@ def test_options_of_nvil_reach_it():
     for bad, message in (("decay=1.5", "between 0 and 1"), ("baseline-width=-1", "0 or more hidden units")):
         with pytest.raises(UsageError, match=message):
             named_estimator("nvil", KEY, MEAN, [bad])
+    for ignored in ("constant-baseline=false", "scale-sees-batch=false", "centred-weights=true"):
+        with pytest.raises(UsageError, match="With local-signals=true .* leave constant-baseline, .* out"):
+            named_estimator("nvil", KEY, MEAN, ["local-signals=true", ignored])
 
 
 def test_options_are_part_of_a_run():

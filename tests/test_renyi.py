@@ -1,5 +1,6 @@
 """VIMCO with c times the arithmetic mean, and bounds of Rényi order α: means, variances, bad input."""
 
+import math
 import warnings
 from itertools import pairwise
 
@@ -119,6 +120,22 @@ class TestExact:
         mean = toy.probabilities(3) @ jackknife_bound(log_weights)
         assert abs(mean - toy.log_likelihood) < 0.5 * (toy.log_likelihood - toy.expected_bound(3))
 
+    @pytest.mark.parametrize("K", [2, 50, 20_000])
+    def test_jackknife_in_single_precision(self, K):
+        """Its definition is a difference of numbers of size K, of which little is left in float32."""
+        log_weights = np.random.default_rng(0).normal(-90, 2, (K, 4)).astype(np.float32)
+        exact = jackknife_bound(log_weights.astype(np.float64))
+        np.testing.assert_allclose(jackknife_bound(log_weights), exact, rtol=0, atol=3e-5)
+
+    def test_jackknife_where_few_weights_count(self):
+        """Of two equal weights each is half of the sum; with a single positive one nothing is left without it."""
+        inf = float("inf")
+        log_weights = np.array([[0.0, 0, 0, -inf], [0, -200, -inf, -inf], [-200, -300, -inf, -inf]])
+        bound = multi_sample_bound(log_weights)
+        halves = 3 * bound[0] - 2 * np.mean([-math.log(2), -math.log(2), 0.0])
+        rare = 3 * bound[1] - 2 * np.mean([-200 - math.log(2), -math.log(2), -math.log(2)])
+        np.testing.assert_allclose(jackknife_bound(log_weights), [halves, rare, -inf, -inf], rtol=1e-12)
+
 
 def test_scaled_means_are_the_known_ones():
     log_weights = np.random.default_rng(1).normal(-80, 3, size=(4, 5))
@@ -150,6 +167,17 @@ def test_orders_that_are_refused(order):
     for refused in (lambda: RenyiVIMCO(order), lambda: renyi_bound(np.zeros((2, 1)), order)):
         with pytest.raises(UsageError, match=r"at least 0 .* and below 1; got .* RLOO"):
             refused()
+
+
+def test_powers_that_rounding_makes_meaningless_are_refused():
+    """Close to order 1, by the precision of the weights: single precision needs 1 − α above 1.2e-5."""
+    for single in (lambda: renyi_bound(np.zeros((2, 1), np.float32), 1 - 1e-6), lambda: RenyiWarmup(8, 1e-8)):
+        with pytest.raises(UsageError, match="little more than rounding errors in this precision: .* RLOO"):
+            single()
+    log_weights = np.array([[-80.0], [-79], [-81]])
+    single = renyi_bound(log_weights.astype(np.float32), 1 - 2e-5)
+    np.testing.assert_allclose(single, renyi_bound(log_weights, 1 - 2e-5), rtol=0, atol=2e-2)
+    np.testing.assert_allclose(renyi_bound(log_weights, 1 - 1e-7), np.mean(log_weights, axis=0), atol=1e-6)
 
 
 def test_other_bad_input():

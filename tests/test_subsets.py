@@ -166,5 +166,6 @@ class TestAnnealed:
             Annealed(VIMCO(), 0)
         with pytest.raises(UsageError, match=r"between 0 and 1; got 1\.5"):
             Annealed(VIMCO(), 10, start=1.5)
-        with pytest.raises(UsageError, match="OVIS takes weights from outside"):
-            Annealed(OVIS(), 10)
+        for outside in (OVIS(), RWS(wake=False, sleep=True), RWS(sleep=True)):
+            with pytest.raises(UsageError, match="takes weights or dreams from outside"):
+                Annealed(outside, 10)

@@ -20,6 +20,7 @@ from array_api_compat import array_namespace
 
 from vimco.errors import UsageError
 from vimco.estimators.estimator import Estimator
+from vimco.estimators.tang import ImportanceSampledEM
 from vimco.samples import AnyArray, Dreams, ImportanceSamples
 
 
@@ -92,6 +93,15 @@ def check_estimator(estimator: Estimator, instead: str, given: Collection[str] =
         )
 
 
+def check_guide(estimator: Estimator, guide: Sites) -> None:
+    """Refuse a guide beside an estimator that would not train it."""
+    if guide and isinstance(estimator, ImportanceSampledEM):
+        raise UsageError(
+            f"Importance-sampled EM draws all latents from the model's prior, and the guide proposes {min(guide)!r}: "
+            "leave the guide empty, or use RWS, which does the same for a learned proposal."
+        )
+
+
 def check_num_samples(num_samples: int) -> None:
     """Refuse a K below one."""
     if num_samples < 1:
@@ -132,7 +142,7 @@ def importance_samples(
         log_proposal,
         log_score=None if none_is_reparameterised else log_score,
         latents_attached=bool(drawn) and all(site.log_score is None for site in drawn),
-        proposal_is_prior=len(drawn) > len(guide),
+        proposal_is_prior=len(drawn) > len(guide),  # at least in part, which RWS cannot train by its two rules
     )
 
 

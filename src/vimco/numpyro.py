@@ -28,6 +28,7 @@ from vimco.bridges import (
     Site,
     bound_scale,
     check_estimator,
+    check_guide,
     check_num_samples,
     importance_samples,
     is_masked,
@@ -90,6 +91,7 @@ class MonteCarloObjective(ELBO):
         def one_sample(key: jax.Array) -> tuple[ImportanceSamples, float]:
             model_trace, guide_trace = _traces(key, param_map, model, guide, args, kwargs)
             model_sites, guide_sites = _sites(model_trace), _sites(guide_trace)
+            check_guide(self.estimator, guide_sites)
             samples = importance_samples(model_sites, guide_sites, self.plate)
             return samples, bound_scale(model_sites, self.plate)
 

@@ -28,6 +28,7 @@ from vimco.bridges import (
     Site,
     bound_scale,
     check_estimator,
+    check_guide,
     check_num_samples,
     importance_samples,
     is_masked,
@@ -97,6 +98,8 @@ class MonteCarloObjective(ELBO):
             )
         with _OneSubsample():
             traces = [(_sites(model), _sites(guide)) for model, guide in self._get_traces(model, guide, args, kwargs)]
+        for _, sites in traces:
+            check_guide(self.estimator, sites)
         K = self.num_particles
         samples = Plate(-self.max_plate_nesting, K, K) if self.vectorize_particles and K > 1 else None
         records = [importance_samples(model, guide, self.plate, samples) for model, guide in traces]

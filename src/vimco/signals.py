@@ -137,12 +137,22 @@ def check_order(order: float) -> None:
         )
 
 
+def check_rounding(power: float, epsilon: float) -> None:
+    """Refuse a power 1 − α so small that f^(1−α) differs from 1 by little more than rounding errors."""
+    if power < 100 * epsilon:
+        raise UsageError(
+            f"At the Rényi order {1 - power!r} the weights to the power 1 − α differ by little more than rounding "
+            "errors in this precision: use an order further from 1, or RLOO, the estimator of the ELBO."
+        )
+
+
 def powers_of_weights(log_weights: Float[Array, "K *B"], order: float | Array) -> Float[Array, "K *B"]:
     """Return (1 − α) log f_k, which replaces the log-weights in the bound of Rényi order α."""
     if isinstance(order, int | float):
         check_order(order)
         if order == 0:
             return log_weights
+        check_rounding(1 - order, float(array_namespace(log_weights).finfo(log_weights.dtype).eps))
     # Computed this way, the largest value does not depend on how a compiler rounds; later steps subtract it again.
     maximum = _finite_maximum(log_weights)
     return (1 - order) * (log_weights - maximum) + (1 - order) * maximum
@@ -162,12 +172,16 @@ def jackknife_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
     For evaluation alone. −inf where fewer than two weights are positive, since leaving one out then leaves none.
     """
     xp = array_namespace(log_weights)
-    K = log_weights.shape[0]
-    maximum = _finite_maximum(log_weights)
-    relative = log_weights - maximum
-    others = xp.mean(arithmetic_mean_of_others(relative), axis=0)
-    is_defined = others > -math.inf
-    value = maximum + K * multi_sample_bound(relative) - (K - 1) * xp.where(is_defined, others, 0.0)
+    others = _number_of_others(log_weights, "The jackknife leaves out one sample after the other")
+    relative = log_weights - _finite_maximum(log_weights)
+    log_sum_of_others = _relative_log_sum_of_others(relative)
+    is_defined = xp.all(log_sum_of_others > -math.inf, axis=0)
+    # The formula above is a difference of numbers of size K. It equals L̂ − (K−1) (mean_j log(1 − w̃_j) − log(1 − 1/K)).
+    weights = normalized_weights(log_weights)
+    of_small = xp.log1p(-xp.where(weights < 0.5, weights, 0.0))
+    of_large = xp.where(is_defined, log_sum_of_others, 0.0) - xp.where(is_defined, _log(_sum(xp.exp(relative))), 0.0)
+    left = xp.mean(xp.where(weights < 0.5, of_small, of_large), axis=0)
+    value = multi_sample_bound(log_weights) - others * (left - math.log1p(-1 / (1 + others)))
     return xp.where(is_defined, value, -math.inf)
 
 

@@ -136,6 +136,11 @@ def estimate(
         "in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO, and for a warm-up of the order "
         "make a new RenyiVIMCO(order)."
     )
+    if latents_attached and log_score is not None:
+        raise UsageError(
+            "log_score is for latents that are not reparameterised, and latents_attached=True says that there are "
+            "none: leave one of the two out."
+        )
     given = [name for name, value in more.items() if value is not None and value is not False]
     check_estimator(estimator, instead, given)
     return estimator(dataclasses.replace(_samples(log_joint, log_proposal, log_score), **more))

@@ -738,6 +738,22 @@ def test_vimco_with_one_sample_is_refused_in_the_words_of_the_core():
         traced(objective, {}, latent, latent)
 
 
+def test_importance_sampled_em_refuses_a_guide_even_of_one_latent():
+    """It would leave the guide untrained. An empty one is allowed."""
+
+    def model(x):
+        a, b = numpyro.sample("a", dist.Bernoulli(0.3)), numpyro.sample("b", dist.Bernoulli(0.6))
+        numpyro.sample("x", dist.Normal(a + 2.0 * b, 1.0), obs=x)
+
+    def guide(x):
+        numpyro.sample("a", dist.Bernoulli(logits=numpyro.param("q", 0.0)))
+
+    objective = MonteCarloObjective(vimco.ImportanceSampledEM(), 2)
+    with pytest.raises(vimco.UsageError, match="the guide proposes 'a': leave the guide empty, or use RWS"):
+        traced(objective, {"q": 0.0}, model, guide, 1.5)
+    traced(objective, {}, model, lambda x: None, 1.5)
+
+
 def test_mutable_state_is_refused():
     def guide():
         mutable("count", jnp.zeros(()))

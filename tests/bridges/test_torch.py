@@ -269,6 +269,12 @@ def test_mistakes_get_a_sentence(arguments, sentence):
         vimco.torch.surrogate(*arguments)
 
 
+def test_all_latents_attached_leave_no_score():
+    zeros = torch.zeros(2, 3)
+    with pytest.raises(vimco.UsageError, match="latents_attached=True says that there are none"):
+        vimco.torch.estimate(zeros, zeros, vimco.Pathwise(), log_score=zeros, latents_attached=True)
+
+
 # --- learned baselines
 
 

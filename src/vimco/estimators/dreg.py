@@ -78,6 +78,11 @@ def _frozen_estimate(
     samples: ImportanceSamples, of_model: Float[AnyArray, "K *B"], of_latents: Float[AnyArray, "K *B"], order: float = 0
 ) -> Estimate:
     """Return the estimate whose parameters of P have the coefficients `of_model`, and the latents `of_latents`."""
+    if samples.log_score is not None and not samples.latents_attached:
+        raise UsageError(
+            "STL, DReG and RWS-DReG follow reparameterised latents alone, and would leave the proposal of the others "
+            "untrained: use VIMCO for mixed latents."
+        )
     log_weights = held_constant(samples.log_weights)
     return Estimate(
         weighted_sum(of_model, samples.log_joint) + weighted_sum(of_latents, required(samples, FROZEN_LOG_WEIGHTS)),

@@ -154,10 +154,17 @@ def _nvil(
     scale_sees_batch: Annotated[bool, "The deviation has seen the current batch."] = True,
     centred_weights: Annotated[bool, "Use w - 1/K instead of the normalized weight w before a score."] = False,
     decay: Annotated[float, "Decay of the running moments."] = 0.8,
-    local_signals: Annotated[bool, "A signal and baselines for each layer; K = 1 only."] = False,
+    local_signals: Annotated[
+        bool, "A signal and baselines for each layer; K = 1 only. Deviations are those of earlier batches."
+    ] = False,
 ) -> NVIL | LocalNVIL:
     """Learned baselines, and the same signal for all samples (Eq. 8)."""
     network, moments = optional_network(key, mean, baseline_width), RunningMoments(decay)
     if local_signals:
+        if not constant_baseline or not scale_sees_batch or centred_weights:
+            raise UsageError(
+                "With local-signals=true every layer has a constant baseline, a deviation of earlier batches and no "
+                "weight to be centred: leave constant-baseline, scale-sees-batch and centred-weights out."
+            )
         return LocalNVIL(LayerBaselines(network, moments, variance_normalisation))
     return NVIL(network, moments, constant_baseline, variance_normalisation, scale_sees_batch, centred_weights)

@@ -11,7 +11,7 @@ from vimco.errors import UsageError
 from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.vimco import vimco_estimate
 from vimco.samples import Batch, Estimate, ImportanceSamples
-from vimco.signals import ScaledMean, check_order
+from vimco.signals import ScaledMean, check_order, check_rounding
 
 
 class RenyiVIMCO(Estimator):
@@ -63,6 +63,7 @@ class RenyiWarmup(Estimator):
             raise UsageError(
                 f"A warm-up starts at 1 − α above 0 and at most 1 (α = 1 would divide by zero); got {start}."
             )
+        check_rounding(start, float(jnp.finfo(jnp.result_type(float)).eps))
         self.updates, self.start, self.count = updates, start, jnp.zeros((), jnp.int32)
 
     @property

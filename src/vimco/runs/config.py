@@ -67,8 +67,8 @@ class RunConfig:
     clip: float | None = None
     """Clip the norm of the gradient at this value."""
     weight_decay: float = 0.0
-    """Shrink weights, but not biases, by this factor times the learning rate in each update (0.01, say): against
-    over-fitting."""
+    """Shrink matrices of weights, but not biases, by this factor times the learning rate in each update (0.01, say):
+    against over-fitting."""
     averaging: float | None = None
     """Also keep an exponential average of the parameters, with this decay (0.999, say)."""
     precision: Literal["float32", "float64"] = "float32"

@@ -23,8 +23,8 @@ def adam_with_schedule(
 ) -> optax.GradientTransformation:
     """Return Adam with this learning rate, scheduled over `horizon` updates.
 
-    With `weight_decay` d and the rate r of an update, weights w also move by −r d w (Loshchilov & Hutter, 2019). Biases
-    do not: the means of units must not be drawn towards 1/2.
+    With `weight_decay` d and the rate r of an update, matrices w also move by −r d w (Loshchilov & Hutter, 2019).
+    Vectors do not: most are biases, and the means of units must not be drawn towards 1/2.
     """
     rate: float | optax.Schedule = learning_rate
     if schedule == "cosine":
@@ -43,7 +43,7 @@ def adam_with_schedule(
 
 
 def _matrices(parameters: Any) -> Any:
-    """Return which parameters are weights: matrices, where biases are vectors."""
+    """Return which parameters are matrices."""
     return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
 
 
