@@ -119,7 +119,7 @@ def test_options_of_nvil_reach_it():
         with pytest.raises(UsageError, match=message):
             named_estimator("nvil", KEY, MEAN, [bad])
     for ignored in ("constant-baseline=false", "scale-sees-batch=false", "centred-weights=true"):
-        with pytest.raises(UsageError, match="With local-signals=true .* leave constant-baseline, .* out"):
+        with pytest.raises(UsageError, match=r"With local-signals=true .* leave constant-baseline, .* out"):
             named_estimator("nvil", KEY, MEAN, ["local-signals=true", ignored])
 
 

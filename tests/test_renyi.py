@@ -172,7 +172,7 @@ def test_orders_that_are_refused(order):
 def test_powers_that_rounding_makes_meaningless_are_refused():
     """Close to order 1, by the precision of the weights: single precision needs 1 − α above 1.2e-5."""
     for single in (lambda: renyi_bound(np.zeros((2, 1), np.float32), 1 - 1e-6), lambda: RenyiWarmup(8, 1e-8)):
-        with pytest.raises(UsageError, match="little more than rounding errors in this precision: .* RLOO"):
+        with pytest.raises(UsageError, match=r"little more than rounding errors in this precision: .* RLOO"):
             single()
     log_weights = np.array([[-80.0], [-79], [-81]])
     single = renyi_bound(log_weights.astype(np.float32), 1 - 2e-5)

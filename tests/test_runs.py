@@ -492,8 +492,10 @@ def test_a_part_of_an_evaluation_may_have_no_examples(reference, tmp_path):
 
 
 def test_more_lines_than_can_be_read_again_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"at most 524,288 times.*: choose --log-every 3 or more"):
-        session.train(dataclasses.replace(SMALL, updates=1_500_000, log_every=1), tmp_path / "run")
+    for name in ("log_every", "validate_every"):  # a validation writes a line, too
+        message = rf"at most 524,288 times.*: choose --{name.replace('_', '-')} 3 or more"
+        with pytest.raises(UsageError, match=message):
+            session.train(dataclasses.replace(SMALL, updates=1_500_000, **{name: 1}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -653,6 +655,7 @@ def test_init_from_another_precision(reference):
         ({"layers": (5, 3)}, r"is of another model: '.*' is float32 .* there, and float32 .* here"),
         ({"layers": (3,)}, "is of another model: it and the configuration do not agree"),
         ({"init_from": "nowhere"}, "--init-from nowhere: there is no best.safetensors in it"),
+        ({"symmetric": True}, "binary units are coded as 0 and 1, .* leave out --symmetric"),
     ],
 )
 def test_init_from_what_does_not_fit(reference, tmp_path, changes, message):
@@ -660,6 +663,41 @@ def test_init_from_what_does_not_fit(reference, tmp_path, changes, message):
     with pytest.raises(UsageError, match=message):
         session.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_names_the_best_of_its_file(tmp_path):
+    """A run that crashes long before its next checkpoint is due, and one that then ends earlier than it had come."""
+
+    class Crash(session.Observer):
+        def advanced(self, update, seconds, latest):
+            if update > 20:
+                raise RuntimeError("crash")
+
+    config = dataclasses.replace(SMALL, updates=30, log_every=4, validate_every=4, checkpoint_seconds=1e9)
+    with pytest.raises(RuntimeError, match="crash"):
+        session.train(config, tmp_path / "run", Crash())
+    best = vimco.load(tmp_path / "run").update_of("best")
+    assert checkpoints.latest_update(tmp_path / "run") >= best > 4
+    run = session.resume(tmp_path / "run", updates=20)
+    assert run.summary()["best"]["update"] == run.update_of("best") == run.best()[0]
+
+
+def test_another_cadence_keeps_the_budget(tmp_path):
+    run = session.train(dataclasses.replace(SMALL, updates=6), tmp_path / "run")
+    resumed = session.resume(run.path, validate_every=3)
+    assert (resumed.config.updates, resumed.config.validate_every) == (6, 3)
+    unlimited = dataclasses.replace(SMALL, updates=None, validate_every=5)  # which means 100,000 updates
+    with pytest.raises(session.Interrupted):
+        session.train_or_resume(unlimited, run.path, Recorder(stop_at=7))
+    assert vimco.load(run.path).config.updates == 100_000
+
+
+def test_the_end_of_a_schedule_is_told_where_minutes_are_the_budget(tmp_path):
+    recorder = Recorder(stop_at=3)
+    config = dataclasses.replace(SMALL, updates=None, minutes=1.0, schedule="cosine", schedule_updates=2)
+    with pytest.raises(session.Interrupted):
+        session.train(config, tmp_path / "run", recorder)
+    assert recorder.warnings == ["The cosine schedule ends at update 2: from there on the learning rate is zero."]
 
 
 # From Python

@@ -17,13 +17,17 @@ import pytest
 from recorded import recorded_run
 
 from vimco import cli
+from vimco.cli.study import StudyDisplay
+from vimco.cli.terminal import err
 from vimco.errors import UsageError
 from vimco.runs import checkpoints, directory
 from vimco.runs.config import RunConfig
+from vimco.runs.curve import Curve
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import variations
-from vimco.studies.results import chosen, collected
-from vimco.studies.runner import durations, local
+from vimco.studies.curves import plot
+from vimco.studies.results import chosen, collected, number
+from vimco.studies.runner import durations, local, tasks
 from vimco.studies.runner.engine import Ending
 from vimco.studies.runner.execution import Watch, execute, run_study
 from vimco.studies.runner.local import LocalWorkers, command
@@ -121,6 +125,48 @@ def test_the_runs_of_a_study_have_different_names(tmp_path):
 def test_the_plan_states_every_length(capfd):
     cli.main(["study", "beyond-halves", "--dry-run"])
     assert "3 runs of 200,000 or 100,000 updates" in capfd.readouterr().out
+
+
+def test_the_bars_show_a_stage_of_a_training(tmp_path, monkeypatch):
+    """A study that measures gradients trains its runs in stages, with the same directory and fewer updates."""
+    monkeypatch.setattr(err, "_force_terminal", True)
+    config = dataclasses.replace(STUDIES["estimators"].adjusted(updates=1000, rates=[1e-3])[0], data="synthetic")
+    (training,) = planned([config], tmp_path)
+    stage = training.up_to(0.2)
+    recorded_run(tmp_path / "runs", stage.config, name=training.path.name, is_finished=False)
+    display = StudyDisplay([training], LocalWorkers(1))
+    display.started(stage)
+    display.waited([stage])
+    (bar,) = (bar for bar in display.bars.tasks if bar.id == display.tasks[stage.name])
+    assert bar.fields["text"].startswith("200 of 200, about ")
+
+
+@pytest.mark.parametrize("is_evaluated_averaged", [False, True])
+def test_of_two_equal_runs_the_evaluated_one_counts(tmp_path, is_evaluated_averaged):
+    """With and without averaging the raw parameters are the same, and only one of the two may be evaluated."""
+    config = STUDIES["table-1"].adjusted(updates=1000, rates=[1e-3], only=["vimco-K5"])[0]
+    for averaging in (None, 0.999):
+        likelihood = 91.25 if is_evaluated_averaged == (averaging is not None) else None
+        recorded_run(tmp_path, dataclasses.replace(config, averaging=averaging), likelihood=likelihood)
+    runs, _ = collected([tmp_path])
+    assert number(runs, Cell.of(config), 1000).value == number(runs[::-1], Cell.of(config), 1000).value == 91.25
+
+
+def test_a_budget_beyond_the_target_keeps_the_horizon(tmp_path, monkeypatch):
+    """A run with a schedule that a user has extended by hand, and stopped past the target of its study."""
+    config = dataclasses.replace(STUDIES["beyond"].adjusted()[0], updates=50)
+    (training,) = planned([config], tmp_path)
+    monkeypatch.setattr(tasks, "latest_update", lambda _: 72)
+    words = training.arguments()
+    assert words[words.index("--updates") + 1] == "72"
+    assert words[words.index("--schedule-updates") + 1] == "50"
+    assert digest(training.up_to(0.5).config) == digest(config)
+
+
+def test_a_logarithmic_axis_leaves_out_what_is_not_positive():
+    curves = [Curve("a", "", [(1, 0.5), (2, 0.0)], "#000000"), Curve("b", "", [(1, 0.0)], "#000000")]
+    picture = plot("errors", {"wrong": curves}, "errors", "", is_logarithmic=True)
+    assert [(curve.label, curve.points) for curve in picture.plot.panels["wrong"]] == [("a", [(1, 0.5)])]
 
 
 def test_no_seed_is_refused():
@@ -666,11 +712,11 @@ def test_an_evaluation_with_many_samples_is_several_tasks(tmp_path):
     class Two(AtOnce):
         number = 2
 
-    for engine, number in ((AtOnce(), 1), (Two(), 5)):
+    for engine, count in ((AtOnce(), 1), (Two(), 5)):
         outcome = run_study([training], STUDIES["iwae"].evaluation_samples, engine, Watch())
         assert outcome.failures == []
         whole = ["evaluate", str(training.path), "--num-samples", "5000", "--weights", "best", "--seed", "0"]
-        parts = [["--part", str(i), "5"] for i in range(1, 6)] if number > 1 else [[]]
+        parts = [["--part", str(i), "5"] for i in range(1, 6)] if count > 1 else [[]]
         assert engine.started == [[*whole, *part] for part in parts]
 
 

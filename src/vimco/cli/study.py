@@ -175,14 +175,15 @@ class StudyDisplay(Watch):
         if not err.is_terminal or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + 3
-        left = dict(zip(self.trainings, durations.seconds_of_each(self.trainings), strict=True))
-        num_done = sum(seconds == 0 for seconds in left.values())
-        time_left = durations.words(durations.seconds_left(list(left.values()), self.engine.number))
+        left = durations.seconds_of_each(self.trainings)
+        num_done = sum(seconds == 0 for seconds in left)
+        time_left = durations.words(durations.seconds_left(left, self.engine.number))
         text = f"{num_done} of {len(left)} runs, about {time_left} of training left"
         self.bars.update(self.whole, completed=num_done / len(left), text=text)
         for task in running:
             if isinstance(task, Training) and (run := task.run()) and task.name in self.tasks:
-                text = f"{run.updates:,} of {task.target:,}, about {durations.words(left[task])} left"
+                (of_task,) = durations.seconds_of_each([task])  # which may be a stage of a training
+                text = f"{run.updates:,} of {task.target:,}, about {durations.words(of_task)} left"
                 self.bars.update(self.tasks[task.name], completed=run.updates / task.target, text=text)
 
 

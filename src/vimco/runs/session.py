@@ -19,7 +19,7 @@ from vimco.files import remove_unfinished_files, rename_file
 from vimco.parameters import partition
 from vimco.runs import checkpoints, directory, locks, store
 from vimco.runs.checkpoints import Checkpoint, Progress
-from vimco.runs.config import BUDGET, CADENCE, RunConfig
+from vimco.runs.config import BUDGET, CADENCE, DEFAULT_UPDATES, RunConfig, option
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.interrupts import Signals, collect_signals
@@ -88,7 +88,7 @@ def resume(
 ) -> Run:
     """Resume a run from its latest checkpoint, to the end of its budget or of new `updates=`, `epochs=` or `minutes=`.
 
-    A cadence, such as `validate_every=`, may change with the budget. Budgets count from the run's beginning. On the
+    A cadence, such as `validate_every=`, may change, too. Budgets count from the run's beginning. On the
     same number of `devices` the run ends with the same parameters, bit for bit, as without interruption.
     """
     team, observer = Team(), observer or Observer()
@@ -99,7 +99,8 @@ def resume(
         if given:
             # An extension does not move the horizon of a schedule.
             horizon = {"schedule_updates": run.config.horizon} if run.config.schedule != "constant" else {}
-            changes: dict[str, Any] = {**dict.fromkeys(BUDGET), **horizon, **given}
+            replaced = dict.fromkeys(BUDGET) if given.keys() & set(BUDGET) else {}
+            changes: dict[str, Any] = {**replaced, **horizon, **given}
             run = replace(run, config=replace(run.config, **changes))
     _require_same(team, run, devices)
     with precision(run.config), contextlib.ExitStack() as stack:
@@ -174,6 +175,8 @@ def train_or_resume(
                 )
     asked = {name: getattr(config, name) for name in (*BUDGET, *CADENCE)}
     is_same = asked == {name: getattr(there, name) for name in asked}
+    if all(asked[name] is None for name in BUDGET):
+        asked["updates"] = DEFAULT_UPDATES
     return resume(path, observer, devices=devices, **({} if is_same else asked))
 
 
@@ -212,6 +215,7 @@ class _Session:
         self.signals = Signals()
         self.saved_at = time.monotonic()
         self.has_compiled_validation = False
+        self.has_new_best = False  # since the last checkpoint
 
     def refuse_used_budget(self) -> None:
         """Refuse a new budget that is already used up."""
@@ -245,7 +249,7 @@ class _Session:
     def run_to_end(self) -> Run:
         """Train to the end of the budget, then write the results. A signal raises `Interrupted`."""
         config = self.run.config
-        if config.schedule == "cosine" and self.total is not None and self.total > config.horizon:
+        if config.schedule == "cosine" and (self.total is None or self.total > config.horizon):
             self.observer.warned(
                 f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
             )
@@ -309,7 +313,8 @@ class _Session:
             if self._is_line_due():
                 self._log_line()
             since_saved = self.team.gathered(time.monotonic() - self.saved_at)[0]
-            if self._is_over() or since_saved > self.run.config.checkpoint_seconds:
+            # A new best is in its file already, and a checkpoint of before it would name another one.
+            if self._is_over() or self.has_new_best or since_saved > self.run.config.checkpoint_seconds:
                 self._save()
 
     def _stop_if_signalled(self, *_: int) -> None:
@@ -392,6 +397,7 @@ class _Session:
         if best is not None and bound <= best["validation_bound"]:
             return best
         best = {"update": self.update, "validation_bound": bound}
+        self.has_new_best = True
         if self._may_write():
             write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
         return best
@@ -436,7 +442,7 @@ class _Session:
         with self.team.as_one():
             if self._may_write():
                 checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.has_new_best = time.monotonic(), False
 
     def _finish(self) -> None:
         if self.lock is None:
@@ -477,11 +483,13 @@ def _refuse_too_many_lines(experiment: Experiment) -> None:
     """Refuse a run that would log more lines than are read again."""
     config = experiment.config
     total = config.total_updates(experiment.trainer.updates_per_epoch(experiment.examples("train")))
-    if total is not None and total // config.log_every > MOST_LOGGED:
-        raise UsageError(
-            f"A run logs at most {MOST_LOGGED:,} times, and {total:,} updates with --log-every {config.log_every} are "
-            f"more: choose --log-every {math.ceil(total / MOST_LOGGED)} or more."
-        )
+    for name in ("log_every", "validate_every"):
+        every = getattr(config, name)
+        if total is not None and total // every > MOST_LOGGED:
+            raise UsageError(
+                f"A run logs at most {MOST_LOGGED:,} times, and {total:,} updates with {option(name)} {every} are "
+                f"more: choose {option(name)} {math.ceil(total / MOST_LOGGED)} or more."
+            )
 
 
 def _trace_one_update(experiment: Experiment) -> None:
@@ -504,7 +512,14 @@ def _starting_model(experiment: Experiment) -> Any:
     path = Path(source) / directory.BEST["best"]
     if not path.exists():
         raise UsageError(f"--init-from {source}: there is no {path.name} in it, so there are no weights to start from.")
-    arrays, _ = read_arrays(path)
+    arrays, facts = read_arrays(path)
+    identity = facts.get("identity")  # earlier versions did not write it
+    is_symmetric = isinstance(identity, dict) and identity.get("symmetric")
+    if isinstance(identity, dict) and is_symmetric != experiment.config.symmetric:
+        raise UsageError(
+            f"--init-from {source}: its binary units are coded as {'−1 and 1' if is_symmetric else '0 and 1'}, so that "
+            f"its weights mean another model here: {'add' if is_symmetric else 'leave out'} --symmetric."
+        )
     # The other run may have another precision; its weights are converted to this run's.
     cast = {name: a.astype(experiment.config.precision) if a.dtype.kind == "f" else a for name, a in arrays.items()}
     return filled(model, cast, path)

@@ -68,9 +68,16 @@ def distinct_curves(contents: Mapping[str, Points], in_column: int = 100) -> lis
 def plot(
     name: str, contents: Mapping[str, Sequence[Curve]], quantity: str, caption: str, *, is_logarithmic: bool = False
 ) -> Picture:
-    """Return the panels as vector graphics; the alternative text gives the end of each curve."""
+    """Return the panels as vector graphics; the alternative text gives the end of each curve.
+
+    A logarithmic axis has no place for values that are not positive, so they are left out.
+    """
     from vimco.runs.figures import figure_bytes, panels  # matplotlib is slow to import and rarely needed
 
+    if is_logarithmic:
+        contents = {
+            title: [c for curve in curves if (c := _positive(curve)).points] for title, curves in contents.items()
+        }
     ends = [
         f"{title}: "
         + (", ".join(f"{c.label} {c.points[-1][1]:.2f} at update {c.points[-1][0]:,}" for c in curves) or "not run")
@@ -79,6 +86,10 @@ def plot(
     content = figure_bytes(panels(contents, quantity, is_logarithmic=is_logarithmic), "svg")
     words = f"{quantity} against updates. {'; '.join(ends)}."
     return Picture(name, "svg", content, caption, words, Plot(quantity, contents, is_logarithmic))
+
+
+def _positive(curve: Curve) -> Curve:
+    return curve._replace(points=[(update, value) for update, value in curve.points if value > 0])
 
 
 def picture_of(run: Run | None, name: str, caption: str) -> Picture | Text:

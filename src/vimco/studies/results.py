@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -70,6 +71,7 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     With `until` the runs that have reached this update are compared as they were then: another rate may have been best.
+    Of equal bounds, as with and without averaging, an evaluated run is chosen.
     """
     if until is None:
         ranked = [(run.is_finished, best[1], run) for run in on_protocol(runs, cell) if (best := run.best(weights))]
@@ -77,7 +79,12 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
         reached = [run for run in on_protocol(runs, cell) if run.updates >= until]
         ranked = [(True, best[1], run) for run in reached if (best := run.best(weights, until))]
     seeds = sorted({run.config.seed for *_, run in ranked})
-    return [max((r for r in ranked if r[2].config.seed == seed), key=lambda r: r[:2])[2] for seed in seeds]
+
+    def rank(entry: tuple[bool, float, Run]) -> tuple[bool, float, bool]:
+        records = [entry[2].evaluations, *entry[2].stages.values()]
+        return *entry[:2], any(record["weights"] == weights for record in chain.from_iterable(records))
+
+    return [max((r for r in ranked if r[2].config.seed == seed), key=rank)[2] for seed in seeds]
 
 
 def rates_of(runs: Iterable[Run]) -> str:

@@ -39,7 +39,12 @@ class Training:
 
     def up_to(self, share: float) -> "Training":
         """Return the training of this run up to a share of its updates."""
-        return replace(self, config=replace(self.config, updates=max(1, round(share * self.target))))
+        return replace(self, config=self._with_updates(max(1, round(share * self.target))))
+
+    def _with_updates(self, updates: int) -> RunConfig:
+        """Return the configuration with another budget, which does not move the horizon of a schedule."""
+        horizon = self.config.schedule_updates if self.config.schedule == "constant" else self.config.horizon
+        return replace(self.config, updates=updates, schedule_updates=horizon)
 
     def run(self) -> Run | None:
         """Return the run on disk; None before it has started."""
@@ -55,7 +60,7 @@ class Training:
         run = self.run()
         if run is not None and digest(run.config) != digest(self.config):
             raise UsageError(f"{self.path} holds a run of another configuration than its name says: move it away.")
-        config = replace(self.config, updates=max(self.target, latest_update(self.path)))
+        config = self._with_updates(max(self.target, latest_update(self.path)))
         return ["train", *arguments_of(config), "--output", str(self.path), "--or-resume", "--wait", str(WAIT_SECONDS)]
 
 
