@@ -356,10 +356,17 @@ def test_the_paper_s_model_fits_into_three_megabytes(kind):
     assert sizes[1] < 0.52 * sizes[0]
 
 
-def test_the_site_s_model_makes_a_small_page():
-    text = digit_page(load(Path(__file__).parent.parent / "docs/models/halves"), "best-average", half=True)
-    assert len(text.encode()) < 0.6e6
-    assert r"The test set has \u221246.3 nats on average, by 100 samples." in text  # a minus sign, in JSON
+@pytest.mark.parametrize(
+    ("name", "weights", "megabytes", "score"),
+    [
+        ("halves", "best-average", 0.6, r"\u221246.3 nats on average, by 100 "),
+        ("digits", "best", 1.4, r"\u221292.5 nats"),
+    ],
+)
+def test_the_models_of_the_site_make_small_pages(name, weights, megabytes, score):
+    text = digit_page(load(Path(__file__).parent.parent / "docs/models" / name), weights, half=True)
+    assert len(text.encode()) < 1e6 * megabytes
+    assert f"The test set has {score}" in text  # with a minus sign, in JSON
 
 
 def test_what_has_no_page_is_refused_in_a_sentence(tmp_path):
