@@ -562,6 +562,14 @@ def test_estimators_that_need_more_than_one_set_of_samples_are_refused(estimator
         MonteCarloObjective(estimator, num_samples=K)
 
 
+def test_importance_sampled_em_refuses_a_guide():
+    """It draws every latent from the prior, so it would leave the guide untrained."""
+    objective = MonteCarloObjective(vimco.ImportanceSampledEM(), num_samples=2)
+    with pytest.raises(vimco.UsageError, match="the guide proposes 'h': leave the guide empty, or use RWS"):
+        objective.loss(latent, latent)
+    assert objective.loss(latent, lambda: None) == 0  # nothing is observed
+
+
 def test_vimco_with_one_sample_is_refused_in_the_words_of_the_core():
     with pytest.raises(vimco.UsageError, match="needs K >= 2; got K = 1"):
         MonteCarloObjective(vimco.VIMCO(), num_samples=1).loss(latent, latent)
