@@ -142,7 +142,7 @@ def importance_samples(
         log_proposal,
         log_score=None if none_is_reparameterised else log_score,
         latents_attached=bool(drawn) and all(site.log_score is None for site in drawn),
-        proposal_is_prior=len(drawn) > len(guide),  # at least in part, which RWS cannot train by its two rules
+        proposal_is_prior=len(drawn) > len(guide),  # True also if the guide proposes some latents: RWS must refuse
     )
 
 

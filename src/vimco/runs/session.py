@@ -514,8 +514,8 @@ def _starting_model(experiment: Experiment) -> Any:
         raise UsageError(f"--init-from {source}: there is no {path.name} in it, so there are no weights to start from.")
     arrays, facts = read_arrays(path)
     identity = facts.get("identity")  # earlier versions did not write it
-    is_symmetric = isinstance(identity, dict) and identity.get("symmetric")
-    if isinstance(identity, dict) and is_symmetric != experiment.config.symmetric:
+    is_symmetric = identity.get("symmetric") if isinstance(identity, dict) else None
+    if is_symmetric is not None and is_symmetric != experiment.config.symmetric:
         raise UsageError(
             f"--init-from {source}: its binary units are coded as {'−1 and 1' if is_symmetric else '0 and 1'}, so that "
             f"its weights mean another model here: {'add' if is_symmetric else 'leave out'} --symmetric."
