@@ -522,6 +522,8 @@ def test_evaluate_by_the_jackknife_beside_the_exact_likelihood(program, run):
     value = record["jackknife_negative_log_likelihood"]
     assert f"  by the jackknife {value:.2f} nats: less biased than the bound" in out
     assert value == loaded.evaluate(4, seed=5, jackknife=True).jackknife_negative_log_likelihood
+    loaded.record_evaluation(loaded.evaluate(4, seed=5), "test", "best", 5)  # of the same samples, without it
+    assert next(e for e in loaded.summary()["evaluations"] if e["seed"] == 5) == record
 
     def log_likelihood(image):
         configurations = all_configurations(loaded.model(), loaded.config.layers, Batch(image[None].astype(float)))

@@ -26,6 +26,7 @@ from vimco.runs.curve import Curve
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import variations
 from vimco.studies.curves import plot
+from vimco.studies.document import short_count
 from vimco.studies.results import chosen, collected, number
 from vimco.studies.runner import durations, local, tasks
 from vimco.studies.runner.engine import Ending
@@ -150,6 +151,69 @@ def test_of_two_equal_runs_the_evaluated_one_counts(tmp_path, is_evaluated_avera
         recorded_run(tmp_path, dataclasses.replace(config, averaging=averaging), likelihood=likelihood)
     runs, _ = collected([tmp_path])
     assert number(runs, Cell.of(config), 1000).value == number(runs[::-1], Cell.of(config), 1000).value == 91.25
+
+
+def test_a_run_that_is_being_extended_keeps_its_number_with_its_length(tmp_path):
+    """Until its new best parameters are evaluated, whose number then has the new length."""
+    config = RunConfig(num_samples=5, updates=1000)
+    path = recorded_run(tmp_path / "runs", config, likelihood=93.0)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": 1500, "validation_bound": -90.0}) + "\n")
+
+    def measured():
+        found = number(collected([tmp_path])[0], Cell.of(config), 1000)
+        return found.value, found.updates
+
+    assert measured() == (93.0, 1000)
+    assert list(directory.load(path).stages) == [1000]
+    summary = json.loads((path / "summary.json").read_text())
+    summary["evaluations"].append({**summary["evaluations"][0], "update": 1500, "negative_log_likelihood": 92.0})
+    (path / "summary.json").write_text(json.dumps(summary))
+    assert measured() == (92.0, 1500)
+
+
+def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path, capfd):
+    study = ["study", "table-1", "--data", "synthetic", "--updates", "1000", "--rates", "0.001", "--only", "vimco-K5"]
+    (training,) = planned(
+        STUDIES["table-1"].adjusted(updates=1000, rates=[1e-3], data="synthetic", only=["vimco-K5"]), tmp_path
+    )
+    recorded_run(training.path.parent, training.config, likelihood=93.0)  # its checksum is all zeros
+    assert vimco(*study, "--output", tmp_path) == 2
+    assert "was trained on other data of the name synthetic (checksum 000000000000…" in capfd.readouterr().err
+    assert [due.path for due in evaluations_due([training], 100)] == [training.path]
+    elsewhere = dataclasses.replace(training, path=tmp_path / "runs" / "other")
+    assert evaluations_due([elsewhere], 100) == []
+
+
+def test_a_study_all_of_whose_runs_fail_at_once_says_why(tmp_path, capfd, small_program):
+    study = ["study", "table-1", "--data", "synthetic", "--updates", "10", "--rates", "0.001", "--only", "vimco-K5"]
+    local.PROGRAM = ("-c", "import sys; sys.exit('Error: no luck (ValueError: Error: of another)')")
+    assert vimco(*study, "--output", tmp_path) == 1
+    assert "no luck (ValueError: Error: of another)" in capfd.readouterr().err
+
+
+def test_a_run_that_fails_is_not_tried_at_every_moment_of_its_measurements(tmp_path):
+    trainings = planned([RunConfig(updates=1000)], tmp_path)
+    engine = AtOnce()
+    engine.ending = lambda: Ending(failure="no luck")
+    outcome = run_study(trainings, 100, engine, Watch(), lambda _: ("vimco",))
+    assert len(outcome.failures) == len(engine.started) == 1
+
+
+def test_a_link_to_a_run_is_told(tmp_path):
+    (tmp_path / "studies").mkdir()
+    path = recorded_run(tmp_path / "elsewhere", RunConfig(updates=100))
+    (tmp_path / "studies" / "linked").symlink_to(path)
+    runs, (problem,) = collected([tmp_path / "studies"])
+    assert runs == []
+    assert problem == "linked is a link to a run elsewhere, and left out: move the run here."
+
+
+@pytest.mark.parametrize(
+    ("updates", "text"), [(200_000, "200k"), (1_010_000, "1.01M"), (10_000_010, "10000.01k"), (1_234_567, "1,234,567")]
+)
+def test_no_digit_of_a_length_is_lost(updates, text):
+    assert short_count(updates) == text
 
 
 def test_a_budget_beyond_the_target_keeps_the_horizon(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +16,12 @@ from vimco.cli.options import Parameters, Plugin, refuse_missing_folder
 from vimco.cli.terminal import evaluation_progress, note, out
 from vimco.errors import UsageError
 from vimco.files import write_file
+from vimco.models import MODELS
 from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
 from vimco.runs.directory import Run
 from vimco.runs.experiment import Split
+from vimco.runs.store import with_null
 from vimco.runs.team import Team
 from vimco.training.evaluation import PATHS, Evaluation, paired_comparison
 
@@ -91,12 +94,12 @@ class Evaluate:
                 for run, evaluation in zip(loaded, evaluations, strict=True)
             ]
             for record, run, evaluation in zip(records[1:], loaded[1:], evaluations[1:], strict=True):
-                if _are_comparable(loaded[0], run):
-                    record["minus_first"] = paired_comparison(evaluations[0], evaluation)._asdict()
+                if _are_comparable(loaded[0], run, self.split):
+                    record["minus_first"] = with_null(paired_comparison(evaluations[0], evaluation)._asdict())
             out.print_json(json.dumps(records[0] if len(records) == 1 else records), ensure_ascii=True)
         else:
             for run, evaluation in zip(loaded[1:], evaluations[1:], strict=True):
-                _print_comparison(loaded[0], evaluations[0], run, evaluation)
+                _print_comparison(loaded[0], evaluations[0], run, evaluation, self.split)
         if self.per_example is not None and jax.process_index() == 0:
             _write_per_example(self.per_example, loaded, evaluations)
 
@@ -149,20 +152,30 @@ def _print_evaluation(run: Run, evaluation: Evaluation, split: str, weights: str
         out.print(f"  {run.data['note']}")
 
 
-def _are_comparable(first: Run, second: Run) -> bool:
-    """Return whether both runs model the same observations."""
-    return first.data["checksum"] == second.data["checksum"] and first.config.task == second.config.task
+def _are_comparable(first: Run, second: Run, split: str) -> bool:
+    """Return whether both runs model the same observations. Scenes for training are made from the run's seed."""
+    has_own_scenes = split == "train" and MODELS[first.config.task].of_scenes
+    return (
+        first.data["checksum"] == second.data["checksum"]
+        and first.config.task == second.config.task
+        and (first.config.seed == second.config.seed or not has_own_scenes)
+    )
 
 
-def _print_comparison(first: Run, before: Evaluation, second: Run, after: Evaluation) -> None:
-    if not _are_comparable(first, second):
-        out.print(f"{second.path} and {first.path} are of different tasks or data: no paired comparison.")
+def _print_comparison(first: Run, before: Evaluation, second: Run, after: Evaluation, split: str) -> None:
+    if not _are_comparable(first, second, split):
+        out.print(f"{second.path} and {first.path} are of different tasks, data or scenes: no paired comparison.")
         return
     comparison = paired_comparison(before, after)
+    paired = f"(paired over {len(before.bound):,} examples)"
+    if comparison.difference == 0 or math.isnan(comparison.difference):
+        what = "the same number as" if comparison.difference == 0 else "no number to compare with that of"
+        out.print(f"{second.path} has {what} {first.path} {paired}")
+        return
     verdict = "lower, that is better" if comparison.difference < 0 else "higher, that is worse"
     out.print(
         f"{second.path} is {abs(comparison.difference):.3f} ± {comparison.standard_error:.3f} nats {verdict} than "
-        f"{first.path} (paired over {len(before.bound):,} examples)"
+        f"{first.path} {paired}"
     )
 
 

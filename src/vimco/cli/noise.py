@@ -9,6 +9,7 @@ from vimco.errors import UsageError
 from vimco.runs import directory
 from vimco.runs.config import MAX_INTEGER
 from vimco.runs.noise import noise_records
+from vimco.runs.store import with_null
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Noise:
         options = {"num_samples": self.num_samples, "draws": self.draws, "weights": self.weights}
         records = list(noise_records(run, self.estimators, **options))  # type: ignore[arg-type]
         if self.json:
-            out.print_json(json.dumps(records), ensure_ascii=True)
+            out.print_json(json.dumps(list(map(with_null, records))), ensure_ascii=True)
         else:
             _print_table(run.path.name, records)
         try:

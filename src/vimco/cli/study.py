@@ -54,7 +54,8 @@ class RunStudy:
     averaging: float | None = None
     """Also keep averaged parameters, with this decay (0.999, say), and evaluate them too."""
     workers: int | None = None
-    """Runs at a time, each in a separate process: 1, or on a cluster as many as its workers have threads."""
+    """Runs at a time, each in a separate process: 1; on a cluster as many as its workers have threads; and with a batch
+    system a job for each run."""
     threads: int | None = None
     """Cores of each process; by default all are shared out."""
     cluster: str | None = None
@@ -99,7 +100,14 @@ class RunStudy:
         if self.dry_run:
             return
         with download_progress() as progress:  # once, before all workers need it
-            data.load_dataset(trainings[0].config.data, progress=progress)
+            checksum = data.load_dataset(trainings[0].config.data, progress=progress).checksum
+        for training in trainings:
+            run = training.run()
+            if run is not None and run.data["checksum"] != checksum:
+                raise UsageError(
+                    f"{run.path} was trained on other data of the name {run.config.data} (checksum "
+                    f"{run.data['checksum'][:12]}…, now {checksum[:12]}…): restore them, or choose another --output."
+                )
         if self.script is not None:
             self._write_script(trainings)
             return
@@ -107,9 +115,11 @@ class RunStudy:
             display = StudyDisplay(trainings, engine)
             with display.bars:
                 outcome = run_study(trainings, study.evaluation_samples, engine, display, study.noise)
-        if outcome.signal_number is None:
-            runs, _ = collected([self.output / "runs"])
-            of_data = [run for run in runs if run.config.data == trainings[0].config.data]
+        if outcome.signal_number is None and (self.output / "runs").is_dir():  # it is not, if every run failed at once
+            runs, problems = collected([self.output / "runs"])
+            for problem in problems:
+                note(problem)
+            of_data = [run for run in runs if run.data["checksum"] == checksum]
             print_section(study.section(of_data), self.output, out)
         _finish(outcome, self.output)
 

@@ -107,7 +107,7 @@ def _data_titles(runs: Sequence[Run]) -> dict[Path, str]:
 def record(run: Run) -> dict[str, object]:
     """Return the record of a run for programs, without its curves."""
     return {
-        "directory": run.path.name,
+        "directory": run.path.resolve().name,
         "config": run.config.to_json(),
         "environment": run.environment,
         "data": run.data,
@@ -186,7 +186,7 @@ def _commands(run: Run) -> Commands:
     if 0 < run.updates <= MAX_UPDATES:  # a damaged file may say more
         horizon = config.horizon if config.schedule != "constant" else config.schedule_updates
         config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
-    folder = f"runs/{run.path.name}"
+    folder = f"runs/{run.path.resolve().name}"
     lines = [train_command(config, folder)]
     for e in run.evaluations:
         options = ("num_samples", "split", "weights", *(["seed"] if e["seed"] else []))

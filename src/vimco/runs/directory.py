@@ -27,7 +27,7 @@ from vimco.files import remove_file, remove_unfinished_files
 from vimco.runs import checkpoints, store
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, Split, key_for, precision, untrained_model
-from vimco.runs.locks import lock_records
+from vimco.runs.locks import RECORDS, lock_records
 from vimco.runs.store import is_json_of, write_json
 from vimco.runs.team import Team
 from vimco.training.devices import mesh_of
@@ -40,6 +40,8 @@ CONFIG = "config.json"  # the configuration, versions, thread count, and the dat
 METRICS = "metrics.jsonl"  # one line a log point, each with its `update`
 SUMMARY = "summary.json"  # the results, evaluations (`stages`: those from before an extension) and `noise`
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
+
+JACKKNIFE = "jackknife_negative_log_likelihood"  # in the record of an evaluation that was asked for it
 
 EVALUATION_SEED = 0  # of the samples for every number of a table
 VALIDATION = {"best": "validation_bound", "best-average": "average_validation_bound"}
@@ -147,7 +149,12 @@ class Run:
     @property
     def stages(self) -> dict[int, list[dict[str, Any]]]:
         """The evaluations from before each extension, by the number of updates at that time."""
-        return {stage["updates"]: _readable(stage["evaluations"]) for stage in self.summary().get("stages", [])}
+        summary = self.summary()
+        stages = {stage["updates"]: _readable(stage["evaluations"]) for stage in summary.get("stages", [])}
+        if "updates" in summary and not self.is_finished:  # it is being extended
+            done = summary["updates"]
+            stages[done] = [record for record in self.evaluations if record["update"] <= done]
+        return stages
 
     def evaluation(
         self, num_samples: int, weights: Weights = "best", updates: int | None = None
@@ -284,8 +291,11 @@ class Run:
         One of an earlier update stays until the run ends: `record_outcome` may need it for a stage.
         """
         which = {"split": split, "weights": weights, "seed": seed, "update": evaluation.update}
-        record = {**which, **evaluation.to_json()}
-        self._replace_records("evaluations", [record], ("split", "weights", "seed", "num_samples", "update"))
+        record, kind = {**which, **evaluation.to_json()}, ("split", "weights", "seed", "num_samples", "update")
+        for earlier in self.summary().get("evaluations", []):  # its jackknife is of the same samples
+            if all(earlier[name] == record[name] for name in kind) and JACKKNIFE in earlier:
+                record.setdefault(JACKKNIFE, earlier[JACKKNIFE])
+        self._replace_records("evaluations", [record], kind)
         if (split, seed) == ("test", EVALUATION_SEED):
             for part in self.path.glob(f"evaluation-{weights}-K{evaluation.num_samples}-part-*.safetensors"):
                 remove_file(part)  # of the same evaluation; a study that was stopped may have left it
@@ -422,7 +432,7 @@ def refuse_occupied(path: Path) -> None:
 
 def _is_leftover(name: str) -> bool:
     """Return whether this may be left from a process that was killed before it wrote its configuration."""
-    return name == ".lock" or (name.startswith(".") and name.endswith(".part"))
+    return name in (".lock", RECORDS) or (name.startswith(".") and name.endswith(".part"))
 
 
 def write_config(run: Run) -> None:

@@ -29,6 +29,7 @@ EXPIRY_SECONDS = 20.0  # without a renewal for so long, the process counts as de
 OLD_SECONDS = 600.0  # a lock that was renewed so long ago need not be watched, whatever the clocks say
 POLL_SECONDS = 0.5
 LARGEST_OWNER = 1_000
+RECORDS = ".records.lock"
 READ_WRITE = os.O_RDWR | NO_BLOCK | NO_FOLLOW | BINARY
 
 
@@ -96,16 +97,18 @@ def wait_for_lock(path: Path, seconds: float) -> None:
 
 @contextlib.contextmanager
 def lock_records(folder: Path) -> Iterator[None]:
-    """Lock the records of this folder; wait while another process changes them."""
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(open_descriptor(folder, os.O_RDONLY))
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be opened: {error.strerror}.") from error
+    """Lock the records of this folder; wait while another process changes them.
+
+    The lock is that of a file: network file systems do not show locks of folders to other machines.
+    """
+    descriptor = _descriptor(folder / RECORDS, READ_WRITE | os.O_CREAT)
+    try:
         # On a file system without locks, write without one, so that the result is not lost.
         with contextlib.suppress(OSError):
             filelock.lock_descriptor(descriptor)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _descriptor(file: Path, flags: int) -> int:

@@ -134,7 +134,7 @@ def short_count(updates: int) -> str:
     """Return 200,000 as 200k, if no digit is lost."""
     for size, unit in ((1_000_000, "M"), (1000, "k")):
         if updates >= size and updates % (size // 100) == 0:
-            return f"{updates / size:g}{unit}"
+            return f"{updates / size:.10g}{unit}"
     return f"{updates:,}"
 
 

@@ -46,6 +46,9 @@ def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
             continue
         if any(entry.name == directory.CONFIG for entry in entries):
             yield path
+        for entry in entries:
+            if entry.is_symlink() and (path / entry.name / directory.CONFIG).exists():
+                problems.append(f"{entry.name} is a link to a run elsewhere, and left out: move the run here.")
         waiting += [Path(entry.path) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
@@ -111,13 +114,18 @@ class Number:
 def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
-    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
-    pairs = [(run, run.evaluation(num_samples, weights, updates)) for run in chosen(runs, cell, weights, updates)]
-    evaluated = [
-        (updates or run.summary().get("updates", run.updates), run, record)
-        for run, record in pairs
-        if record is not None
-    ]
+    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated.
+
+    A run that is being extended has the number of before, until its new best parameters are evaluated.
+    """
+    evaluated = []
+    for run in chosen(runs, cell, weights, updates):
+        ended = run.summary().get("updates", run.updates)
+        now = run.evaluation(num_samples, weights, updates)
+        before = run.evaluation(num_samples, weights, ended) if now is None and updates is None else None
+        if (record := now or before) is not None:
+            is_later = record["update"] > ended
+            evaluated.append((updates or (run.updates if is_later else ended), run, record))
     if not evaluated:
         return None
     length = max(length for length, *_ in evaluated)

@@ -22,6 +22,10 @@ class Outcome:
     failures: list[tuple[Task, str]] = field(default_factory=list)
     signal_number: int | None = None  # of the signal that stopped it
 
+    def has_failed(self, training: Training) -> bool:
+        """Return whether this run failed, at whatever length."""
+        return any(isinstance(task, Training) and task.path == training.path for task, _ in self.failures)
+
 
 class Watch:
     """Callbacks for the events of a study; by default they do nothing."""
@@ -60,12 +64,13 @@ def run_study(
     measured = [(training, names) for training in trainings if (names := noise(Cell.of(training.config)))]
     for share in MOMENTS if measured else ():
         stages = [(training.up_to(share), names) for training, names in measured]
-        if not complete([stage for stage, _ in stages if not stage.is_done()]):
+        if not complete([stage for stage, _ in stages if not stage.is_done() and not outcome.has_failed(stage)]):
             return outcome
-        measurings = [Measuring(stage, names) for stage, names in stages]
+        measurings = [Measuring(stage, names) for stage, names in stages if not outcome.has_failed(stage)]
         if not complete([measuring for measuring in measurings if measuring.is_due()]):
             return outcome
-    if not complete([training for training in trainings if not training.is_done()]) or evaluation_samples is None:
+    remaining = [training for training in trainings if not training.is_done() and not outcome.has_failed(training)]
+    if not complete(remaining) or evaluation_samples is None:
         return outcome
     evaluations = evaluations_due(trainings, evaluation_samples)
     number = -(-evaluation_samples // SAMPLES_OF_A_PART) if engine.number > 1 else 1

@@ -51,6 +51,6 @@ def ending_of(status: int, text: str) -> Ending:
         return Ending(notes, is_stopped=True)
     if status < 0:
         return Ending(notes, is_lost=True)
-    _, found, message = text.rpartition("Error: ")
+    *_, message = ["", *re.split(r"^Error: ", text, flags=re.MULTILINE)[1:]]
     lines = text.strip().splitlines()
-    return Ending(notes, failure=message.strip() if found else lines[-1] if lines else f"exit status {status}")
+    return Ending(notes, failure=message.strip() or (lines[-1] if lines else f"exit status {status}"))
