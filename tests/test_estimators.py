@@ -1,6 +1,7 @@
 """Estimators: the paper's Algorithm 1, NVIL and learned baselines in detail, refusals, extreme weights."""
 
 import dataclasses
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -26,7 +27,10 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
-from vimco.estimators import ESTIMATORS, STL, DReG, RunningMoments, RWSDReG
+from vimco.estimators import BBVI, ESTIMATORS, STL, DReG, Estimator, LocalExpectations, MuProp, RunningMoments, RWSDReG
+from vimco.estimators.bbvi import ControlVariate
+from vimco.estimators.estimator import check_choice
+from vimco.estimators.muprop import Objective
 from vimco.parameters import partition
 from vimco.samples import Dreams
 
@@ -48,15 +52,15 @@ def samples_of(K: int, B: int, seed: int = 0, **fields) -> ImportanceSamples:
 OPTIONS = {"stl": ["biased=true"]}  # to take more than one sample
 
 
-def with_everything(samples: ImportanceSamples, dreams) -> ImportanceSamples:
-    """Return the samples with all that any estimator needs."""
+def with_everything(samples: ImportanceSamples, dreams, estimator: Estimator) -> ImportanceSamples:
+    """Return the samples with all that any estimator needs; attached latents are not for all."""
     return dataclasses.replace(
         samples,
         log_proposal_of_dreams=dreams,
         auxiliary_log_weights=samples.log_weights[:1] + 0.3,
         log_likelihood=0.9 * samples.log_joint,
         frozen_log_weights=samples.log_weights,
-        latents_attached=True,
+        latents_attached=any(need.field == "latents_attached" for need in estimator.needs),
     )
 
 
@@ -192,7 +196,7 @@ def test_examples_are_independent(name):
     if isinstance(estimator, NVIL):
         estimator = NVIL(estimator.input_baseline, variance_normalisation=False)
     batch, dreams = batch_of(4), jnp.arange(-4.0, 0.0)
-    one, other = (with_everything(samples_of(3, 4, seed), dreams + seed) for seed in (0, 1))
+    one, other = (with_everything(samples_of(3, 4, seed), dreams + seed, estimator) for seed in (0, 1))
     changed = jax.tree.map(lambda a, b: jnp.asarray(np.concatenate([a[..., :1], b[..., 1:]], axis=-1)), one, other)
     before, after = estimate_of(estimator, one, batch), estimate_of(estimator, changed, batch)
     for field in ("surrogate", "bound", "learning_signal", "effective_sample_size"):
@@ -500,7 +504,8 @@ def all_surrogates_and_gradients(samples):
             return jnp.sum(estimate.surrogate), (estimate, estimator.updated(estimate))
 
         try:
-            results[name] = eqx.filter_value_and_grad(surrogate, has_aux=True)((samples, estimator))
+            complete = with_everything(samples, jnp.array([-2.0, -5.0]), estimator)
+            results[name] = eqx.filter_value_and_grad(surrogate, has_aux=True)((complete, estimator))
         except UsageError:
             assert samples.num_samples == 1, name
     return eqx.filter(results, eqx.is_array)
@@ -511,12 +516,55 @@ def test_hostile_log_weights_never_poison_a_parameter(log_weights):
     """float32, as users run it: no NaN in surrogates or running moments, and every gradient finite."""
     log_joint = jnp.asarray(log_weights, jnp.float32)
     samples = ImportanceSamples(log_joint, jnp.linspace(-3.0, -1.0, log_joint.size).reshape(log_joint.shape))
-    samples = with_everything(samples, jnp.array([-2.0, -5.0]))
     for name, ((value, (estimate, after)), gradients) in all_surrogates_and_gradients(samples).items():
         for leaf in jax.tree.leaves((value, estimate, after)):
             assert not np.any(np.isnan(leaf)), name
         for leaf in jax.tree.leaves(gradients):
             assert np.all(np.isfinite(leaf)), name
+
+
+def test_latents_that_are_all_attached_have_no_score():
+    """A score of attached latents would be counted beside the gradient that flows through them."""
+    samples = samples_of(3, 4)
+    attached, zero = (
+        dataclasses.replace(samples, latents_attached=True, log_score=score)
+        for score in (None, jnp.zeros_like(samples.log_joint))
+    )
+    nvil = NVIL(None, eqx.tree_at(lambda m: m.variance, RunningMoments(), jnp.array(81.0)), scale_sees_batch=False)
+    for estimator in (VIMCO(), Naive(), nvil, named_estimator("rloo", jax.random.key(0), MEAN)):
+        with_none, with_zero, scored = (
+            jax.grad(lambda s, e=estimator: jnp.sum(e(s).surrogate))(s) for s in (attached, zero, samples)
+        )
+        np.testing.assert_array_equal(with_none.log_proposal, with_zero.log_proposal)
+        assert np.any(np.asarray(with_none.log_proposal) != np.asarray(scored.log_proposal))
+    for name in ("rws", "tvo", "tang"):
+        with pytest.raises(UsageError):
+            named_estimator(name, jax.random.key(0), MEAN)(
+                dataclasses.replace(attached, log_likelihood=samples.log_joint)
+            )
+
+
+def test_rws_refuses_parameters_in_common():
+    """Its two rules would both move them; and f must be P / Q, which `from_weights` does not promise."""
+    weights = jnp.zeros((2, 3))
+    for samples in (ImportanceSamples.from_weights(weights, weights), samples_of(3, 4, shared_parameters=True)):
+        with pytest.raises(UsageError, match="may not share parameters, and f must be P / Q"):
+            RWS()(samples)
+
+
+def test_share_of_the_wake_update_is_in_the_signal():
+    samples = samples_of(3, 4, log_proposal_of_dreams=jnp.zeros(4))
+    whole, part = (RWS(wake=share, sleep=1.0)(samples).learning_signal for share in (1.0, 0.3))
+    np.testing.assert_allclose(part, 0.3 * whole, rtol=1e-6)
+
+
+def test_choices_are_checked():
+    """The annotations are checked in the tests alone, before the constructors see a wrong value."""
+    with pytest.raises(UsageError, match="The control variate is one of layer, unit, same-samples, none; got 'layers'"):
+        check_choice("control variate", "layers", ControlVariate)
+    for estimator, choices in ((BBVI, ControlVariate), (MuProp, Objective), (LocalExpectations, Objective)):
+        for choice in get_args(choices):
+            estimator(choice)
 
 
 def test_naive_multiplies_every_score_with_the_bound():

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -260,6 +262,51 @@ def test_context_reaches_the_model():
     x, c = pixels(), pixels(seed=1)
     evaluation = evaluate(Model(), Examples(x, c), jax.random.key(0), 2)
     np.testing.assert_allclose(evaluation.bound, np.sum(c, axis=1) - 10.0 * np.sum(x, axis=1), atol=1e-5)
+
+
+def test_active_units_of_an_object_that_has_changed():
+    """An object that is no tree is compiled anew at each call, with all that is measured of it."""
+    model = AnyModel(1.0)
+    model.posterior_means = lambda key, batch, num_samples: (model.scale * batch.observation,)
+    examples = Examples(pixels())
+    assert evaluate(model, examples, jax.random.key(0), 2).active_units == (D,)
+    model.scale = 0.0
+    assert evaluate(model, examples, jax.random.key(0), 2).active_units == (0,)
+
+
+def test_a_weight_that_is_no_number_is_no_zero():
+    class Broken(eqx.Module):
+        def importance_samples(self, key, batch, num_samples):
+            weights = jnp.zeros((num_samples, len(batch.observation))).at[0, 0].set(jnp.nan)
+            return ImportanceSamples(weights, jnp.zeros_like(weights))
+
+    evaluation = evaluate(Broken(), Examples(pixels()), jax.random.key(0), 3)
+    assert np.isnan(evaluation.bound[0])
+    np.testing.assert_allclose(evaluation.bound[1:], 0.0, atol=1e-6)
+
+
+OUTSIDE = """
+import jax, jax.numpy as jnp, numpy as np, vimco
+model = vimco.generative_sbn(jax.random.key(0), (2,), jnp.full(3, 0.5))
+for K in np.array([1, 3]):
+    evaluation = vimco.evaluate(model, vimco.Examples(jnp.zeros((6, 3))), jax.random.key(0), K)
+    print(evaluation.num_samples, evaluation.bound.shape)
+statistics = vimco.gradient_statistics(model, vimco.VIMCO(), jax.random.key(0), vimco.Batch(jnp.zeros((6, 3))), K, 2)
+try:
+    vimco.Examples(jnp.zeros((6, 3)), jnp.zeros((2, 1)))
+except vimco.UsageError as error:
+    print(error)
+"""
+
+
+def test_where_nobody_checks_types():
+    """In the tests every annotation is checked; a user's program may use numbers of NumPy, or mix two splits up."""
+    done = subprocess.run([sys.executable, "-c", OUTSIDE], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "1 (6,)",
+        "3 (6,)",
+        "Every example has one context: got 6 observations and 2 contexts.",
+    ]
 
 
 def test_no_samples_are_refused():

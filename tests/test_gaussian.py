@@ -180,6 +180,8 @@ def test_sizes_of_the_paper():
     assert size((50, 100)) == near + far
     with pytest.raises(UsageError, match="as many hidden widths"):
         gaussian_model(jax.random.key(0), (5, 4), jnp.asarray(MEAN), hidden=(3,))
+    with pytest.raises(UsageError, match="one unit or more"):
+        gaussian_model(jax.random.key(0), (5,), jnp.asarray(MEAN), hidden=(0,))
 
 
 def test_active_units_vary_with_the_data():

@@ -1,5 +1,6 @@
 """Reports of untrusted run directories are harmless for any content, and a bad run does not affect others."""
 
+import itertools
 import json
 import os
 import re
@@ -186,25 +187,23 @@ def noise(variance):
     return "summary.json", lambda record: record.update(noise=records)
 
 
-@pytest.mark.parametrize(
-    ("study", "odd"),
-    [
-        ("iwae", of_evaluations(active_units=None)),
-        ("attention", of_evaluations(error=None, error_of_one=None)),
-        ("attention", of_evaluations(error=0.5)),
-        ("attention", of_lines(validation_error=0.5)),
-        ("estimators", of_lines(processor_seconds=None)),
-        ("estimators", of_lines(update=5)),
-        ("estimators", noise(0.0)),
-        ("estimators", noise(None)),
-        ("table-1", ("summary.json", lambda record: record.update(updates=2**62))),
-        ("table-1", of_lines(update=2**62)),
+ODD = {
+    "iwae": [of_evaluations(active_units=None)],
+    "attention": [
+        of_evaluations(error=None, error_of_one=None),
+        of_evaluations(error=0.5),
+        of_lines(validation_error=0.5),
     ],
-)
-def test_what_no_run_writes_but_can_be_read_fails_no_report(tmp_path, study, odd):
-    """Fields that are null, missing, zero, repeated or far too large."""
-    name, change = odd
-    for config in STUDIES[study].adjusted(updates=1000, rates=[1e-3])[:14]:
+    "estimators": [of_lines(processor_seconds=None), of_lines(update=5), noise(0.0), noise(None)],
+    "table-1": [("summary.json", lambda record: record.update(updates=2**62)), of_lines(update=2**62)],
+}
+
+
+@pytest.mark.parametrize("study", ODD)
+def test_what_no_run_writes_but_can_be_read_fails_no_report(tmp_path, study):
+    """Fields that are null, missing, zero, repeated or far too large, a run in turn for each of them."""
+    configs = STUDIES[study].adjusted(updates=1000, rates=[1e-3])[:14]
+    for config, (name, change) in zip(configs, itertools.cycle(ODD[study]), strict=False):
         path = recorded_run(
             tmp_path / "runs", config, likelihood=91.25, num_samples=STUDIES[study].evaluation_samples or 1000
         )

@@ -20,12 +20,12 @@ from vimco import (
     UsageError,
     multi_sample_bound,
 )
-from vimco.estimators import RunningMoments
+from vimco.estimators import RLOO, RunningMoments
 from vimco.estimators.bbvi import BBVI, leave_one_out
 from vimco.estimators.estimator import weight_term
 from vimco.estimators.layered import LayerBaselines, layered_estimate, local_log_weights, scores_of_layers
 from vimco.estimators.local_expectations import LocalExpectations
-from vimco.estimators.muprop import MuProp
+from vimco.estimators.muprop import MuProp, expansion
 from vimco.estimators.nvil import LocalNVIL
 from vimco.models.kernels.flips import change_of_children, plain_change_of_children
 from vimco.models.sbn import LayersOfSBN
@@ -291,6 +291,35 @@ def test_layers_add_up_to_the_samples(kind):
     assert layered.proposal_is_prior == plain.proposal_is_prior
     with pytest.raises(UsageError, match="Leave the slice size out"):
         dataclasses.replace(model, slice_size=2).layered_samples(jax.random.key(2), batch, 4)
+
+
+def test_signals_are_the_factors_of_scores():
+    """With one layer BBVI's is RLOO's, up to the sign, which a root mean square over layers loses."""
+    model, batch = sbn_model("generative", (2,)), copies(sbn_toy("generative").example, 4)
+    samples = eqx.filter_jit(model.layered_samples)(jax.random.key(2), batch, 3)
+    bbvi, rloo = (estimator(samples).learning_signal for estimator in (BBVI(), RLOO()))
+    np.testing.assert_allclose(bbvi, np.abs(rloo), rtol=1e-12)
+    plain, local = (MuProp("elbo", local_signals=is_local)(samples).learning_signal for is_local in (False, True))
+    np.testing.assert_allclose(plain, local, rtol=1e-12)
+
+
+def test_slopes_of_muprop_are_derivatives_along_the_chain_of_means():
+    """Any slopes would leave it unbiased: these are compared with differences of log f as a mean moves."""
+    chain = LayersOfSBN(sbn_model("generative"), copies(sbn_toy("generative").example, 1))
+    _, terms, slopes = expansion(chain, tuple(jnp.zeros((1, 1, width)) for width in (1, 2)))
+
+    def at_means(step, layer, unit):
+        def moved(i, logits):
+            is_moved = (i == layer) & (jnp.arange(logits.shape[-1]) == unit)
+            return (jax.nn.sigmoid(logits) + step * is_moved).reshape(1, 1, -1)
+
+        return float(sum(jnp.sum(term) for term in chain.log_weights(*chain.walk(moved))))
+
+    for layer, slope in enumerate(slopes):
+        for unit in range(slope.shape[-1]):
+            assert at_means(0.0, layer, unit) == pytest.approx(float(jnp.sum(terms)), rel=1e-12)
+            difference = at_means(1e-5, layer, unit) - at_means(-1e-5, layer, unit)
+            assert difference / 2e-5 == pytest.approx(float(slope[0, 0, unit]), rel=1e-6)
 
 
 def test_baselines_grow_with_the_first_estimate():

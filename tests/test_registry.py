@@ -13,7 +13,7 @@ from vimco import VIMCO
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS, named_estimator
 from vimco.estimators.rws import RWS
-from vimco.registry import Named, Registry, parsed, text
+from vimco.registry import Named, Registry, in_words, parsed, text
 from vimco.runs.config import RunConfig
 from vimco.samples import Batch, Dreams, ImportanceSamples, Keys, samples_for
 from vimco.studies.study import Cell, digest, label, train_command
@@ -181,3 +181,9 @@ def test_samples_carry_what_an_estimator_needs():
     assert jnp.array_equal(dreaming.log_joint, plain.log_joint)
     with pytest.raises(UsageError, match=r"needs dreams, .* NoDreams has no method `log_proposal_of_dreams`"):
         samples_for(NoDreams(), (Dreams(),), keys, batch, 4)
+
+
+def test_none_is_what_options_call_it():
+    assert in_words(float | None, "none") == "a finite number or none"
+    assert in_words(float | None) == "a finite number or null"  # in JSON
+    assert in_words(tuple[bool, ...]) == "a list of true or false"

@@ -62,7 +62,7 @@ class TestExact:
         assert np.linalg.norm(exact - toy.exact_gradient(2)) > 1e-2
 
     @pytest.mark.parametrize(("kind", "scale"), [("generative", 0.4), ("structured-prior", 1.0)])
-    def test_default_scale_is_the_best(self, kind, scale):
+    def test_default_scale(self, kind, scale):
         toy = sbn_toy(kind)
         actual, expected = (toy.gradients(RenyiVIMCO(0.4, c), 2) for c in (None, scale))
         np.testing.assert_array_equal(actual, expected)

@@ -20,7 +20,7 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
-from vimco.signals import naive_signal
+from vimco.signals import jackknife_bound, naive_signal
 
 MEANS = {"geometric": geometric_mean_of_others, "arithmetic": arithmetic_mean_of_others, "left-out": left_out}
 INF = math.inf
@@ -301,3 +301,12 @@ def test_answers_without_compilation_too():
     """As when a user calls a function at the prompt."""
     log_weights = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     np.testing.assert_allclose(vimco_signal(jnp.asarray(log_weights)), vimco_signal(log_weights), atol=1e-6)
+
+
+def test_a_weight_that_is_no_number_is_told_from_a_zero():
+    """A broken model must not look like one with impossible samples, from which nothing is learned."""
+    weights = jnp.array([[jnp.nan, 0.0], [0.0, -1.0], [-1.0, -2.0]])
+    for function in (multi_sample_bound, normalized_weights, effective_sample_size, vimco_signal, jackknife_bound):
+        value = np.asarray(function(weights))
+        assert np.all(np.isnan(value[..., 0])), function
+        assert np.all(np.isfinite(value[..., 1])), function

@@ -35,6 +35,15 @@ def test_likelihood_is_exact_and_the_prior_nearly_so(K, bias):
     assert cosine(expected["prior"], exact["prior"]) > 0.99
 
 
+@pytest.mark.parametrize("kind", ["generative", "structured-learned"])
+def test_with_a_learned_proposal_the_model_is_exact(kind):
+    toy = sbn_toy(kind)
+    expected, exact = (toy.blocks(v) for v in (expected_gradient(kind, 2), toy.exact_gradient(2)))
+    for block in ("prior", "likelihood"):
+        np.testing.assert_allclose(expected[block], exact[block], rtol=0, atol=1e-12)
+    assert np.linalg.norm(expected["proposal"] - exact["proposal"]) > 0.2 * np.linalg.norm(exact["proposal"])
+
+
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_gradient_is_that_of_the_formula(symmetric):
     """δ² = ∂log P(x|h²)/∂h², δ¹ = W₂ (δ² ∘ σ'(a²)), ∇W_l = Σ_k w̃_k h^{l−1}_k (δ^l_k ∘ σ'(a^l_k))ᵀ, by hand."""

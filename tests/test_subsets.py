@@ -166,6 +166,6 @@ class TestAnnealed:
             Annealed(VIMCO(), 0)
         with pytest.raises(UsageError, match=r"between 0 and 1; got 1\.5"):
             Annealed(VIMCO(), 10, start=1.5)
-        for outside in (OVIS(), RWS(wake=False, sleep=True), RWS(sleep=True)):
-            with pytest.raises(UsageError, match="takes weights or dreams from outside"):
+        for outside in (OVIS(), RWS(wake=False, sleep=True), RWS(sleep=True), BBVI()):
+            with pytest.raises(UsageError, match="takes weights of layers or of other samples, or dreams"):
                 Annealed(outside, 10)

@@ -3,15 +3,14 @@
 Eight configurations with a uniform proposal; the numbers below are sums over all 8^K sets of K samples.
 """
 
-import dataclasses
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from enumeration import Toy, sbn_toy, table_toy
+from scipy.special import gammaln, xlogy
 
-from vimco import NVIL, VIMCO, Estimator, ImportanceSamples, Naive, ScaledMean, arithmetic_mean_of_others, left_out
+from vimco import NVIL, VIMCO, Estimator, Naive, ScaledMean, arithmetic_mean_of_others, left_out
 from vimco.estimators import RunningMoments
 
 pytestmark = [
@@ -124,6 +123,43 @@ def best_scale(toy: Toy, K: int) -> float:
     return (K - 1) * np.expm1(-parabola[1] / (2 * parabola[0]))
 
 
+@pytest.mark.parametrize(
+    ("share", "weights", "order", "is_prior"),
+    [
+        (0.05, (10.0, 0.526), 0.0, True),
+        (0.5, (1.5, 0.5), 0.0, True),
+        (0.05, (10.0, 0.526), 0.5, False),
+        (0.5, (3.0, 0.2), 0.5, False),
+        (0.3, (3.0, 0.2), 0.0, False),
+    ],
+)
+def test_best_scale_for_many_samples(share, weights, order, is_prior):
+    """c = (1 − (1 − α) κ) (E[r ‖s‖²] − ‖E[r s]‖²) / E‖s‖² has the least variance to leading order in 1/K.
+
+    Of K = 1000 samples a binomial number n are the first of two configurations; s is the score of its log-odds. The
+    signal falls by log(1 + c/(K − 1)) / (1 − α) for all alike, so that the best c is a regression on Σ_k s_k.
+    """
+    K, n = 1000, np.arange(1001)
+    probability = np.exp(
+        gammaln(K + 1) - gammaln(n + 1) - gammaln(K - n + 1) + xlogy(n, share) + xlogy(K - n, 1 - share)
+    )
+    powers, scores = np.array(weights) ** (1 - order), np.array([1 - share, -share])
+    numbers = np.stack([n, K - n])
+    total = powers @ numbers
+    with np.errstate(divide="ignore", invalid="ignore"):  # where a configuration does not occur
+        signals = -np.log1p(-powers[:, None] / total) / (1 - order)
+    coefficients = signals - (0 if is_prior else 1) * powers[:, None] / total
+    gradient = np.sum(np.where(numbers > 0, numbers * coefficients, 0.0) * scores[:, None], axis=0)
+    score = numbers.T @ scores
+    slope = probability @ ((gradient - probability @ gradient) * score) / (probability @ score**2)
+    best = (K - 1) * np.expm1((1 - order) * slope)
+
+    shares = np.array([share, 1 - share])
+    relative = powers / (shares @ powers)
+    of_weights = (shares @ (relative * scores**2) - (shares @ (relative * scores)) ** 2) / (shares @ scores**2)
+    assert best == pytest.approx((1 if is_prior else order) * of_weights, rel=0.02, abs=0.01)
+
+
 def test_best_scale_of_the_mean():
     """To leading order 1 with the prior as proposal, 0 with a learned one.
 
@@ -138,12 +174,3 @@ def test_best_scale_of_the_mean():
     for toy, scales in ((prior, (1.0, 0.5, 0.0)), (learned, (0.0, 0.5, 1.0))):
         best, middle, worst = (toy.variance(VIMCO(ScaledMean(c)), 3) for c in scales)
         assert best < middle < worst
-
-
-@pytest.mark.filterwarnings("error:Leaving the sample out")
-@pytest.mark.parametrize("estimate_of_f", [left_out, ScaledMean(0.0)])
-def test_leaving_out_with_the_prior_is_warned_of(estimate_of_f):
-    samples = ImportanceSamples(jnp.array([[-3.0], [-4.0]]), jnp.array([[-1.0], [-1.0]]))
-    VIMCO(estimate_of_f)(samples)
-    with pytest.warns(UserWarning, match=r"f̂ = 0\) suits a learned proposal; with the prior .* the arithmetic mean"):
-        VIMCO(estimate_of_f)(dataclasses.replace(samples, proposal_is_prior=True))

@@ -75,6 +75,11 @@ def check_estimator(estimator: Estimator, instead: str, given: Collection[str] =
 
     `given` names the fields of the samples that are given, or that the program itself decides.
     """
+    if not isinstance(estimator, Estimator):
+        raise UsageError(
+            f"An estimator is an instance of one of vimco's classes, such as vimco.VIMCO(); got {estimator!r}. A "
+            "module of PyTorch, such as vimco.torch.NVIL, is called itself, with the log-probabilities."
+        )
     if type(estimator).updated is not Estimator.updated:
         raise UsageError(
             f"{type(estimator).__name__} carries state (a learned baseline, a schedule) from update to update, and "
@@ -181,11 +186,12 @@ def _check_guide_site(site: Site, in_model: Site | None) -> None:
             f"Site {site.name!r} of the guide is scaled, but the latents were not drawn from a power of Q: "
             "scale sites of the model alone (annealing), or scale the learning rate."
         )
-    if in_model is None:
+    if in_model is None or in_model.is_observed:
         if not site.is_auxiliary:
+            what = "the model does not have" if in_model is None else "the model observes"
             raise UsageError(
-                f"The guide draws {site.name!r}, which the model does not have, so P(x, h) / Q(h) bounds nothing: add "
-                "the site to the model, or mark it auxiliary if other sites of the guide make up for its density."
+                f"The guide draws {site.name!r}, which {what}, so P(x, h) / Q(h) bounds nothing: make it a latent of "
+                "the model, or mark it auxiliary if other sites of the guide make up for its density."
             )
         return
     if site.is_masked != in_model.is_masked:

@@ -90,7 +90,7 @@ class Named:
                 number = values[name.replace("-", "_")] = parsed(value.strip(), hint)
             except ValueError:
                 raise UsageError(
-                    f"The option {name!r} of {self.kind} {self.name} must be {in_words(hint)}; got {value!r}."
+                    f"The option {name!r} of {self.kind} {self.name} must be {in_words(hint, 'none')}; got {value!r}."
                 ) from None
             if isinstance(number, int | tuple) and (len(number) if isinstance(number, tuple) else number) > most:
                 raise UsageError(f"The option {name!r} of {self.kind} {self.name} goes up to {most:,}; got {value}.")
@@ -191,19 +191,21 @@ _NAMES = {
     float: "a finite number",
     str: "a string",
     bool: "true or false",
-    types.NoneType: "null",
 }
 
 
-def in_words(hint: Any) -> str:
-    """Return the name of a type in messages."""
+def in_words(hint: Any, none: str = "null") -> str:
+    """Return the name of a type in messages; None is null in JSON, and none in options."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is types.NoneType:
+        return none
     if origin is types.UnionType:
-        return " or ".join(in_words(argument) for argument in arguments)
+        return " or ".join(in_words(argument, none) for argument in arguments)
     if origin is Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
-        return f"a list of {_NAMES[arguments[0]].partition(' ')[2]}s"
+        name = _NAMES[arguments[0]]
+        return f"a list of {name}" if arguments[0] is bool else f"a list of {name.partition(' ')[2]}s"
     return _NAMES[hint]
 
 

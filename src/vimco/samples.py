@@ -97,6 +97,9 @@ class Examples(eqx.Module):
         context: Shaped[Array, "N C"] | None = None,
         scenes: SceneMaker | None = None,
     ):
+        if context is not None and context.shape[0] != observation.shape[0]:
+            numbers = f"{observation.shape[0]} observations and {context.shape[0]} contexts"
+            raise UsageError(f"Every example has one context: got {numbers}.")
         self.observation = observation
         self.context = observation[:, :0] if context is None else context
         self.scenes = scenes
@@ -178,7 +181,8 @@ class ImportanceSamples(eqx.Module):
     reward: Float[AnyArray, "K *B"] | None = None
     # The same layer by layer, for estimators that look inside log f.
     layers: Layers | None = None
-    # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`.
+    # True where every latent is attached: reparameterised, or passed straight through. Needed by `Pathwise`. Without
+    # `log_score` no latent has a score then.
     latents_attached: bool = eqx.field(static=True, default=False)
     # True where the samples come from the model's own prior (Eq. 1): its parameters are also the proposal's, and log f
     # does not contain log Q.
@@ -213,6 +217,20 @@ class ImportanceSamples(eqx.Module):
     def log_weights(self) -> Float[AnyArray, "K *B"]:
         """log f(x, h^k) = log P(x, h^k | c) − log Q(h^k | x, c)  (Eq. 2)."""
         return self.log_joint - self.log_proposal
+
+    @property
+    def has_attached_latents(self) -> bool:
+        """Whether gradients flow through some or all of the latents."""
+        return self.latents_attached or self.log_score is not None
+
+    @property
+    def scored(self) -> Float[AnyArray, "K *B"]:
+        """log Q of the latents that are not attached, which learning signals multiply."""
+        if self.log_score is not None:
+            return self.log_score
+        return (
+            array_namespace(self.log_joint).zeros_like(self.log_joint) if self.latents_attached else self.log_proposal
+        )
 
     @property
     def num_samples(self) -> int:

@@ -11,6 +11,8 @@ A weight f = 0 has the log-weight −inf, which is allowed everywhere:
   signal is then L̂ itself, without a baseline. This choice depends on the other samples only, so the estimate stays
   exactly unbiased; a cap on the signal would add a bias.
 
+A log-weight that is NaN makes bound and signals of its set NaN.
+
 So an unbiased estimator ascends E[L̂; some f > 0], in which a set of impossible samples counts as L̂ = 0. Where log f is
 usually negative and such sets are not rare, that is better than a possible set, and the proposal learns to make them.
 Add a constant to log P(x, h) that makes log f positive: it changes nothing else.
@@ -44,21 +46,21 @@ def normalized_weights(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"
     xp = array_namespace(log_weights)
     weights = xp.exp(log_weights - _finite_maximum(log_weights))
     total = _sum(weights)
-    return weights / xp.where(total > 0, total, 1.0)
+    return weights / xp.where(total == 0, 1.0, total)
 
 
 def effective_sample_size(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
     """Return (Σ f)² / Σ f², the equivalent number of equal weights, from 1 to K; 0 where every f is 0."""
     xp = array_namespace(log_weights)
     squares = _sum(normalized_weights(log_weights) ** 2)
-    return xp.where(squares > 0, 1.0 / xp.where(squares > 0, squares, 1.0), 0.0)
+    return xp.where(squares == 0, 0.0, 1.0 / xp.where(squares == 0, 1.0, squares))
 
 
 def naive_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     """Return the learning signal of the naive estimator: L̂ for all K samples (Eq. 7); 0 where every f is 0."""
     xp = array_namespace(log_weights)
     bound = multi_sample_bound(log_weights)
-    return xp.broadcast_to(xp.where(bound > -math.inf, bound, 0.0), log_weights.shape)
+    return xp.broadcast_to(xp.where(bound == -math.inf, 0.0, bound), log_weights.shape)
 
 
 def vimco_signal(
@@ -81,7 +83,7 @@ def vimco_signal(
     has_baseline = log_baseline > -math.inf
     signal = log_sum - xp.where(has_baseline, log_baseline, 0.0)
     bound = maximum + log_sum - math.log(log_weights.shape[0])
-    return xp.where(log_sum > -math.inf, xp.where(has_baseline, signal, bound), 0.0)
+    return xp.where(log_sum == -math.inf, 0.0, xp.where(has_baseline, signal, bound))
 
 
 def geometric_mean_of_others(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
@@ -113,7 +115,8 @@ class ScaledMean:
     """log f̂_j = log c/(K−1) Σ_{i≠j} f_i: c = 1 is the arithmetic mean, c = 0 leaves the sample out.
 
     Any c ≥ 0 keeps the estimate unbiased. To leading order in 1/K the variance is smallest at c = 0 for a learned
-    proposal, and at c = 1 where the prior is the proposal (Daudel et al., 2026, arXiv 2602.01412).
+    proposal (Daudel et al., 2026, arXiv 2602.01412). Where the prior is the proposal it is smallest at
+    (E[r ‖s‖²] − ‖E[r s]‖²) / E‖s‖², with r = f / E f and s = ∇ log Q: near 1 where scores and weights are unrelated.
     """
 
     scale: float | Array  # c
@@ -175,14 +178,15 @@ def jackknife_bound(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
     others = _number_of_others(log_weights, "The jackknife leaves out one sample after the other")
     relative = log_weights - _finite_maximum(log_weights)
     log_sum_of_others = _relative_log_sum_of_others(relative)
-    is_defined = xp.all(log_sum_of_others > -math.inf, axis=0)
+    is_undefined = xp.any(log_sum_of_others == -math.inf, axis=0)
     # The formula above is a difference of numbers of size K. It equals L̂ − (K−1) (mean_j log(1 − w̃_j) − log(1 − 1/K)).
     weights = normalized_weights(log_weights)
     of_small = xp.log1p(-xp.where(weights < 0.5, weights, 0.0))
-    of_large = xp.where(is_defined, log_sum_of_others, 0.0) - xp.where(is_defined, _log(_sum(xp.exp(relative))), 0.0)
+    log_sum = _log(_sum(xp.exp(relative)))
+    of_large = xp.where(is_undefined, 0.0, log_sum_of_others) - xp.where(is_undefined, 0.0, log_sum)
     left = xp.mean(xp.where(weights < 0.5, of_small, of_large), axis=0)
     value = multi_sample_bound(log_weights) - others * (left - math.log1p(-1 / (1 + others)))
-    return xp.where(is_defined, value, -math.inf)
+    return xp.where(is_undefined, -math.inf, value)
 
 
 def ovis_signal(
@@ -216,7 +220,7 @@ def ovis_signal(
     baseline = swapped if proposal_is_prior else swapped - xp.exp(auxiliary[None] - swapped)
     signal = log_sum - xp.mean(baseline, axis=1)
     bound = maximum + log_sum - math.log(log_weights.shape[0])
-    return xp.where(log_sum > -math.inf, xp.where(has_others, signal, bound), 0.0)
+    return xp.where(log_sum == -math.inf, 0.0, xp.where(has_others, signal, bound))
 
 
 def check_gamma(gamma: float) -> None:
@@ -398,13 +402,14 @@ def _finite_maximum(log_weights: Float[Array, "K *B"]) -> Float[Array, "*B"]:
     """Return the largest log-weight, or 0 where all are −inf, so that subtracting it is always safe."""
     xp = array_namespace(log_weights)
     maximum = xp.max(log_weights, axis=0)
-    return xp.where(maximum > -math.inf, maximum, 0.0)
+    return xp.where(maximum == -math.inf, 0.0, maximum)
 
 
 def _log(values: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return the logarithm, with log 0 = −inf and without a warning."""
     xp = array_namespace(values)
-    return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1.0)), -math.inf)
+    is_zero = values <= 0  # a little below by rounding
+    return xp.where(is_zero, -math.inf, xp.log(xp.where(is_zero, 1.0, values)))
 
 
 def _sum(terms: Float[Array, "K *B"]) -> Float[Array, "*B"]:

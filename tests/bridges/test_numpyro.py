@@ -684,6 +684,7 @@ def wide():
         (latent, masked, None, "'h' is masked in the guide alone"),
         (masked, latent, None, "'h' is masked in the model alone"),
         (latent, lambda: (latent(), latent("u")), None, "The guide draws 'u', which the model does not have"),
+        (lambda: latent(obs=1.0), latent, None, "The guide draws 'h', which the model observes"),
         (wide, latent, None, r"batch shape \(\) in the guide and \(4,\) in the model"),
         (lambda: None, lambda: None, None, "The model has no sample site"),
         (in_scan(angle), in_scan(angle), None, "'h' is continuous and not reparameterised, and inside `scan`"),

@@ -516,6 +516,7 @@ def wide():
         (latent, masked, None, "'h' is masked in the guide alone"),
         (masked, latent, None, "'h' is masked in the model alone"),
         (latent, lambda: (latent(), latent("u")), None, "The guide draws 'u', which the model does not have"),
+        (lambda: latent(obs=torch.tensor(1.0)), latent, None, "The guide draws 'h', which the model observes"),
         (wide, latent, None, r"batch shape \(\) in the guide and \(4,\) in the model"),
         (lambda: None, lambda: None, None, "The model has no sample site"),
         (latent, AutoNormalMessenger(latent), None, "A guide that is a Messenger"),

@@ -273,6 +273,26 @@ def test_all_latents_attached_leave_no_score():
     zeros = torch.zeros(2, 3)
     with pytest.raises(vimco.UsageError, match="latents_attached=True says that there are none"):
         vimco.torch.estimate(zeros, zeros, vimco.Pathwise(), log_score=zeros, latents_attached=True)
+    log_joint, log_proposal = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+    gradients = [
+        torch.autograd.grad(vimco.torch.surrogate(log_joint, log_proposal, estimator, **field).sum(), log_proposal)[0]
+        for estimator, field in (
+            (vimco.Pathwise(), {"latents_attached": True}),
+            (vimco.VIMCO(), {"latents_attached": True}),
+            (vimco.VIMCO(), {"log_score": torch.zeros(3, 4)}),
+        )
+    ]
+    torch.testing.assert_close(gradients[1], gradients[0])
+    torch.testing.assert_close(gradients[1], gradients[2])
+    with pytest.raises(vimco.UsageError, match="RWS holds its samples constant"):
+        vimco.torch.surrogate(log_joint, log_proposal, vimco.RWS(), latents_attached=True)
+
+
+def test_what_is_no_estimator_is_refused():
+    zeros = torch.zeros(2, 1)
+    for other in (vimco.VIMCO, "vimco", vimco.torch.NVIL()):
+        with pytest.raises(vimco.UsageError, match=r"such as vimco\.VIMCO\(\); got"):
+            vimco.torch.surrogate(zeros, zeros, other)
 
 
 # --- learned baselines

@@ -23,7 +23,7 @@ class Report:
     output: Path = Path("report")
     """Where to write."""
     remarks: Path | None = None
-    """A file of plain paragraphs to put first: what a reader of these results should know."""
+    """A file of plain paragraphs, which follow the first tables: what a reader of these results should know."""
     plugin: Plugin = None
 
     def __call__(self) -> None:

@@ -34,11 +34,11 @@ class Annealed(Estimator):
             raise UsageError(f"Annealing takes one or more updates; got {updates}.")
         if not 0 <= start <= 1:
             raise UsageError(f"Annealing starts at a power between 0 and 1; got {start}.")
-        outside = {"auxiliary_log_weights", "frozen_log_weights", "log_proposal_of_dreams"}
+        outside = {"auxiliary_log_weights", "frozen_log_weights", "log_proposal_of_dreams", "layers"}
         if outside & {need.field for need in estimator.needs}:
             raise UsageError(
-                f"{type(estimator).__name__} takes weights or dreams from outside the samples, which annealing would "
-                "leave as they are: anneal VIMCO, or any other estimator that needs nothing but the samples."
+                f"{type(estimator).__name__} takes weights of layers or of other samples, or dreams, which annealing "
+                "would leave as they are: anneal VIMCO, or any other estimator that needs nothing but the samples."
             )
         self.estimator, self.updates, self.start = estimator, updates, start
         self.count = jnp.zeros((), jnp.int32)

@@ -9,7 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from vimco.errors import UsageError
-from vimco.estimators.estimator import ESTIMATORS, Estimator
+from vimco.estimators.estimator import ESTIMATORS, Estimator, check_choice
 from vimco.estimators.layered import layered_estimate, local_log_weights, model_term, scores_of_layers
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import sum_of_others
@@ -39,6 +39,9 @@ class BBVI(Estimator):
 
     control_variate: ControlVariate = eqx.field(static=True, default="layer")
 
+    def __check_init__(self) -> None:
+        check_choice("control variate of BBVI", self.control_variate, ControlVariate)
+
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate."""
         K, layers = samples.num_samples, required(samples, BINARY_LAYERS)
@@ -55,17 +58,17 @@ class BBVI(Estimator):
             )
         local = local_log_weights(layers)
         if self.control_variate == "none":
-            return layered_estimate(scores_of_layers(local / K, layers) + model_term(samples), samples, local)
+            return layered_estimate(scores_of_layers(local / K, layers) + model_term(samples), samples, local / K)
         if self.control_variate == "layer":
-            signals = (local - jnp.mean(local, axis=1, keepdims=True)) * (K / (K - 1))
-            return layered_estimate(scores_of_layers(signals / K, layers) + model_term(samples), samples, signals)
+            signals = (local - jnp.mean(local, axis=1, keepdims=True)) / (K - 1)
+            return layered_estimate(scores_of_layers(signals, layers) + model_term(samples), samples, signals)
         surrogate, of_layers = model_term(samples), []
         of_unit = leave_one_out if self.control_variate == "unit" else same_samples
         for f, value, logits in zip(local, layers.latents, layers.logits, strict=True):
             score = value - jax.nn.sigmoid(stop_gradient(logits))
-            signal = f[..., None] - of_unit(f[..., None], score)
+            signal = (f[..., None] - of_unit(f[..., None], score)) / K
             # The gradient of each logit a_d is the sum over k of signal · s.
-            surrogate = surrogate + jnp.mean(jnp.sum(stop_gradient(signal * score) * logits, axis=-1), axis=0)
+            surrogate = surrogate + jnp.sum(stop_gradient(signal * score) * logits, axis=(0, -1))
             of_layers.append(jnp.sqrt(jnp.mean(signal**2, axis=-1)))
         return layered_estimate(surrogate, samples, jnp.stack(of_layers))
 

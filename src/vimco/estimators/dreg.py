@@ -42,7 +42,8 @@ class DReG(Estimator):
 class STL(Estimator):
     """The path derivative, "sticking the landing": unbiased for the ELBO at K = 1.
 
-    For K > 1 it is biased for L^K, by its own length or more on small models, and refused unless `biased` is set.
+    For K > 1 it is biased for L^K and refused unless `biased` is set: on small models of one and two layers by .76 and
+    .91 of the gradient's length at K = 2.
     """
 
     ascends: ClassVar[str] = "the ELBO, at K = 1"

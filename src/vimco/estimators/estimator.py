@@ -2,13 +2,14 @@
 
 import abc
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
 import equinox as eqx
 from array_api_compat import array_namespace, is_torch_array
 from jax.lax import stop_gradient
 from jaxtyping import Float
 
+from vimco.errors import UsageError
 from vimco.registry import Named, Registry
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import normalized_weights
@@ -57,6 +58,12 @@ def held_constant(values: AnyArray) -> AnyArray:
     return values.detach() if is_torch_array(values) else stop_gradient(values)
 
 
+def check_choice(what: str, value: str, choices: Any) -> None:
+    """Refuse a value that is not among those of a `Literal`."""
+    if value not in get_args(choices):
+        raise UsageError(f"The {what} is one of {', '.join(get_args(choices))}; got {value!r}.")
+
+
 def weighted_sum(coefficients: Float[AnyArray, "K *B"], terms: Float[AnyArray, "K *B"]) -> Float[AnyArray, "*B"]:
     """Return Σ_k stop(c_k) t_k. Value and gradient leave out terms with coefficient zero, even if they are −inf."""
     xp = array_namespace(terms)
@@ -66,7 +73,7 @@ def weighted_sum(coefficients: Float[AnyArray, "K *B"], terms: Float[AnyArray, "
 
 def score_term(signal: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:
     """Return Σ_j stop(signal_j) log Q(h^j | x): the first term of Eqs. 7, 8 and 10."""
-    return weighted_sum(signal, samples.log_proposal if samples.log_score is None else samples.log_score)
+    return weighted_sum(signal, samples.scored)
 
 
 def weight_term(log_weights: Float[AnyArray, "K *B"], samples: ImportanceSamples) -> Float[AnyArray, "*B"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
+from vimco.estimators.estimator import ESTIMATORS, Estimator, check_choice, held_constant, weight_term
 from vimco.estimators.layered import layered_estimate, local_log_weights, model_term
 from vimco.estimators.muprop import Objective
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
@@ -33,6 +33,9 @@ class LocalExpectations(Estimator):
     needs: ClassVar[tuple[Need, ...]] = (BINARY_LAYERS,)
 
     objective: Objective = eqx.field(static=True, default="bound")
+
+    def __check_init__(self) -> None:
+        check_choice("objective of local expectations", self.objective, Objective)
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; any K ≥ 1."""

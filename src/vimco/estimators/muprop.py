@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.errors import UsageError
 from vimco.estimators.baselines import RunningMoments, optional_network
-from vimco.estimators.estimator import ESTIMATORS, weight_term
+from vimco.estimators.estimator import ESTIMATORS, check_choice, weight_term
 from vimco.estimators.layered import (
     LayerBaselines,
     WithLayerBaselines,
@@ -50,6 +50,7 @@ class MuProp(WithLayerBaselines):
     baselines: LayerBaselines = eqx.field(default_factory=LayerBaselines)
 
     def __check_init__(self) -> None:
+        check_choice("objective of MuProp", self.objective, Objective)
         if self.local_signals and self.objective == "bound":
             raise UsageError(
                 "A signal for each layer goes with objective=elbo: the logarithm of a mean over samples is not a sum "
@@ -86,7 +87,8 @@ class MuProp(WithLayerBaselines):
         )
         is_of_bound = self.objective == "bound"
         surrogate = surrogate + (weight_term(log_weights, samples) if is_of_bound else model_term(samples))
-        return layered_estimate(surrogate + self.baselines.network_objective(centred), samples, centred, residual)
+        surrogate = surrogate + self.baselines.network_objective(centred)
+        return layered_estimate(surrogate, samples, weight * centred, residual)
 
 
 @ESTIMATORS.register("muprop", "MuProp")

@@ -103,7 +103,7 @@ def normalized_surrogate(
     """Return the surrogate of Eq. 8 with a normaliser that scales whole blocks of parameters (see `NVIL`)."""
     if centred_weights and not samples.proposal_is_prior:  # whose scores have no w̃ to be centred
         signal = signal + has_others(log_weights) / samples.num_samples
-    if samples.log_score is not None or samples.shared_parameters:
+    if samples.has_attached_latents or samples.shared_parameters:
         return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
     coefficient = signal / scale
     if not samples.proposal_is_prior:

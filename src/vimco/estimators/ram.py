@@ -16,10 +16,13 @@ class RAM(Estimator):
 
     The policy ascends the probability of a right answer, by 1/K Σ_k (R_k − b) ∇ log P(a_k | image), where R_k is 1 if
     the most probable label of path k is the right one; b is the running mean of R, used before it has seen these
-    samples. Classifier, core and glimpse network ascend E log P(y | a, image), by 1/K Σ_k ∇ log P(y | a_k, image).
+    samples. Classifier, core and glimpse network follow E ∇ log P(y | a, image), by 1/K Σ_k ∇ log P(y | a_k, image):
+    the gradient of E log P(y | a, image) with the policy held constant.
     """
 
-    ascends: ClassVar[str] = "E log P(x|h) by the likelihood; the probability of a right label by the policy"
+    ascends: ClassVar[str] = (
+        "E log P(x|h) by the likelihood, with the policy fixed; the probability of a right label by the policy"
+    )
     needs: ClassVar[tuple[Need, ...]] = (REWARDS,)
 
     baseline: RunningMoments = eqx.field(default_factory=RunningMoments)
@@ -32,9 +35,9 @@ class RAM(Estimator):
                 "Use --proposal prior, or RWS, which is WS-RAM's rule for a learned proposal."
             )
         reward = held_constant(required(samples, REWARDS))
-        signal = held_constant(reward - self.baseline.mean)
+        signal = held_constant(reward - self.baseline.mean) / samples.num_samples
         mean = jnp.full_like(signal, 1 / samples.num_samples)
-        surrogate = score_term(signal * mean, samples) + weighted_sum(mean, samples.log_weights)
+        surrogate = score_term(signal, samples) + weighted_sum(mean, samples.log_weights)
         return Estimate(surrogate, held_constant(samples.log_weights), signal, reward)
 
     def updated(self, estimate: Estimate) -> "RAM":

@@ -18,8 +18,9 @@ class RenyiVIMCO(Estimator):
     """Unbiased estimator of the gradient of 1/(1−α) E log 1/K Σ_k f_k^{1−α}, 0 ≤ α < 1. K ≥ 2.
 
     α = 0 is L^K, and as α → 1 the bound falls to the ELBO. The baseline replaces sample j by c times the arithmetic
-    mean of the others' f^{1−α}. Any c = `scale` keeps the estimate unbiased; the default has the least variance to
-    leading order in 1/K (arXiv 2602.01412): α for a learned proposal, 1 for the prior as proposal.
+    mean of the others' f^{1−α}. Any c = `scale` keeps the estimate unbiased; the default, α for a
+    learned proposal and 1 for the prior as proposal, has the least variance to leading order in 1/K where scores and
+    weights are unrelated (arXiv 2602.01412; `vimco.ScaledMean`).
     """
 
     ascends: ClassVar[str] = "L^K of Rényi order α"
@@ -89,7 +90,9 @@ def share_of_warmup(count: Int[Array, ""], updates: int) -> Float[Array, ""]:
 def _renyi(
     *_: Any,
     order: Annotated[float, "α, from 0 (the multi-sample bound) to below 1 (the ELBO)."] = 0.5,
-    scale: Annotated[float | None, "c in f̂ = c times the mean of the others; none: the one of least variance."] = None,
+    scale: Annotated[
+        float | None, "c in f̂ = c times the mean of the others; none: α, or 1 with the prior as proposal."
+    ] = None,
 ) -> RenyiVIMCO:
     """VIMCO for the bound of Rényi order α."""
     return RenyiVIMCO(order, scale)

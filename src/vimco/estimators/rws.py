@@ -47,16 +47,13 @@ class RWS(Estimator):
         """Return the estimate; wake alone needs K ≥ 2, sleep needs dreams."""
         self._check(samples)
         log_weights = held_constant(samples.log_weights)
-        signal = wake_weights(log_weights, self.centred)
         surrogate = weighted_sum(normalized_weights(log_weights), samples.log_joint)
         if self.prior_control:
             surrogate = surrogate - self._prior_control(samples)
-        if self.wake:
-            surrogate = surrogate + self.wake * weighted_sum(signal, samples.log_proposal)
+        signal = self.wake * wake_weights(log_weights, self.centred)
+        surrogate = surrogate + weighted_sum(signal, samples.log_proposal)
         if self.sleep:
             surrogate = surrogate + self.sleep * required(samples, Dreams())
-        if not self.wake:
-            signal = array_namespace(signal).zeros_like(signal)
         return Estimate(surrogate, log_weights, signal)
 
     @property
@@ -70,7 +67,12 @@ class RWS(Estimator):
                 "RWS updates model and proposal by different rules, so it cannot train a prior that is its own "
                 "proposal: use VIMCO or NVIL, or a learned proposal."
             )
-        if samples.log_score is not None:
+        if samples.shared_parameters:
+            raise UsageError(
+                "RWS updates model and proposal by different rules, so they may not share parameters, and f must be "
+                "P / Q with both log-probabilities given: use VIMCO or NVIL."
+            )
+        if samples.has_attached_latents:
             raise UsageError(
                 "RWS holds its samples constant, so it cannot pass gradients through reparameterised latents: "
                 "use VIMCO for mixed latents."

@@ -13,7 +13,7 @@ class StraightThrough(Estimator):
     With the prior as proposal this is the estimator that the paper compares with (end of Sec. 5.2). It is exact for the
     parameters of P(x | h), and biased for those of the prior by an amount that does not vanish with K; its variance is
     small, and on small models its direction has a cosine above 0.99 with ∇L^K. With a learned proposal it is the
-    straight-through estimator of Bengio, Léonard & Courville (2013), and biased for all parameters.
+    straight-through estimator of Bengio, Léonard & Courville (2013): exact for the model, biased for the proposal.
     """
 
     ascends: ClassVar[str] = "L^K by the likelihood; about L^K by the layers that are sampled"

@@ -29,7 +29,7 @@ class ImportanceSampledEM(Estimator):
                 "Importance-sampled EM draws its samples from the model's prior; these come from another proposal. "
                 "Use --proposal prior, or RWS, which does the same for a learned proposal."
             )
-        if samples.log_score is not None:
+        if samples.has_attached_latents:
             raise UsageError(
                 "Importance-sampled EM holds its samples constant, so it cannot pass gradients through reparameterised "
                 "latents: use VIMCO for mixed latents."

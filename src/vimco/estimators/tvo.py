@@ -86,7 +86,7 @@ class MomentTVO(Estimator):
 
 def tvo_estimate(samples: ImportanceSamples, partition: tuple[float, ...] | AnyArray) -> Estimate:
     """Return the estimate with the points of a partition."""
-    if samples.log_score is not None:
+    if samples.has_attached_latents:
         raise UsageError(
             "The thermodynamic objective holds its samples constant, so it cannot pass gradients through "
             "reparameterised latents: use VIMCO for mixed latents."

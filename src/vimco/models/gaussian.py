@@ -197,6 +197,8 @@ def gaussian_model(
         hidden = (*((100,) * (len(layers) - 1)), 200)
     if len(hidden) != len(layers):
         raise UsageError(f"A Gaussian model needs as many hidden widths as layers; got {hidden} for layers {layers}.")
+    if min(hidden) < 1:
+        raise UsageError(f"A tanh layer has one unit or more; got {hidden}.")
     keys = jax.random.split(key, 3)
     (D,), dtype = observation_mean.shape, observation_mean.dtype
     below = (*layers[1:], D)  # the widths next to each layer, towards x

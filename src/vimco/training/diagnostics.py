@@ -1,6 +1,7 @@
 """The noise of an estimator on a model: moments of its gradient over repeated draws."""
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,7 @@ def gradient_statistics(
     """
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
-    return _statistics(model, estimator, key, batch, num_samples, jnp.asarray(num_draws))
+    return _statistics(model, estimator, key, batch, operator.index(num_samples), jnp.asarray(num_draws))
 
 
 @eqx.filter_jit  # the number of draws is an argument, so another number needs no new compilation

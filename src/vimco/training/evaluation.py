@@ -7,8 +7,9 @@ minus the bound is in expectation a slightly too large estimate of −log P(x). 
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,6 +28,7 @@ ACTIVE = 0.01
 LARGE_SHARE = 0.75  # of all weights: at most one sample has it
 PATHS = 20  # samples whose mean predicts a label
 ROWS = 2_400  # samples times examples at a time: few enough to fit into a processor's caches
+T = TypeVar("T")
 Sums = tuple[Array, Array, Array]  # over the samples so far, (B,) each
 
 
@@ -145,10 +147,10 @@ def evaluate(
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
     if jackknife and num_samples < 2:
         raise UsageError(f"The jackknife leaves out one sample at a time: it needs K = 2 or more; got {num_samples}.")
+    num_samples = operator.index(num_samples)  # one of NumPy's would be traced
     model, examples = replicated((model, examples), mesh)
     statistics: Callable[..., tuple[Array, ...]] = functools.partial(_compiled_statistics, mesh, model)
-    if jax.tree_util.all_leaves([model]):
-        # The model is not a pytree, so its arrays are compiled in as constants, and may change before the next call.
+    if not _is_tree(model):
         statistics = eqx.filter_jit(lambda *arguments: _statistics_of_slices(mesh, model, *arguments))
     total, at_once = len(examples), 1 if mesh is None else mesh.size
     step = min(total, max(1, ROWS // min(num_samples, BLOCK))) * at_once
@@ -189,10 +191,10 @@ def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Predictio
     if not hasattr(model, "label_log_probabilities"):
         return None
     size = min(len(examples), ROWS // PATHS)
-    parts = []
+    losses, parts = _compiled_for(model, _label_losses), []
     for number, start in enumerate(range(0, len(examples), size)):
         rows = jnp.arange(start, start + size) % len(examples)  # the first examples fill up the last slice
-        parts.append(_label_losses(model, examples, rows, jax.random.fold_in(key, number)))
+        parts.append(losses(examples, rows, jax.random.fold_in(key, number)))
     columns = (np.concatenate(list(map(np.asarray, column)))[: len(examples)] for column in zip(*parts, strict=True))
     return Prediction(*(float(np.mean(column, dtype=np.float64)) for column in columns))
 
@@ -204,9 +206,9 @@ def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[i
     """
     if not hasattr(model, "posterior_means"):
         return None
-    size = min(len(examples), ROWS // BLOCK)
+    size, means_of = min(len(examples), ROWS // BLOCK), _compiled_for(model, _posterior_means)
     parts = [
-        _posterior_means(model, examples, jnp.arange(start, min(start + size, len(examples))), key)
+        means_of(examples, jnp.arange(start, min(start + size, len(examples))), key)
         for start in range(0, len(examples), size)
     ]
     means = [np.concatenate(list(map(np.asarray, layer))) for layer in zip(*parts, strict=True)]
@@ -257,7 +259,7 @@ def _statistics(
     # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
     relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
     variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
-    statistics = (jnp.where(weights > 0, bound, -jnp.inf), variance, effective)
+    statistics = (jnp.where(weights > 0, bound, log_scale), variance, effective)  # −∞, or NaN where a weight is NaN
     if not jackknife:
         return statistics
     # The jackknife subtracts (K − 1) (1/K Σ_j log(1 − w̃_j) − log(1 − 1/K)) from L̂. At most one w̃_j is above
@@ -293,7 +295,23 @@ def _statistics_of_slices(
     return on_every_device(of_own, mesh, model, examples, rows, keys)
 
 
+def _is_tree(model: Model) -> bool:
+    """Return whether a model is a pytree. The arrays of others are compiled in as constants, and may change later."""
+    return not jax.tree_util.all_leaves([model])
+
+
+def _compiled_for(model: Model, function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function of a model and more, compiled, as a function of the rest; anew for a model that is no tree."""
+    if _is_tree(model):
+        return functools.partial(_compiled, function, model)
+    return eqx.filter_jit(lambda *arguments: function(model, *arguments))
+
+
 @eqx.filter_jit
+def _compiled(function: Callable[..., T], *arguments: Any) -> T:
+    return function(*arguments)
+
+
 def _label_losses(
     model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
@@ -306,7 +324,6 @@ def _label_losses(
     return wrong, jnp.mean(wrong_each, axis=0), -jnp.sum(mean * batch.observation, axis=-1)
 
 
-@eqx.filter_jit
 def _posterior_means(
     model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "B _"], ...]:

@@ -48,7 +48,8 @@ class Totals(eqx.Module):
         The norm of the gradient costs a pass over all parameters, so it is computed in one update of fifty.
         """
         measure = self.count % 50 == 0
-        norm = jax.lax.cond(measure, _norm, lambda _: jnp.zeros(()), gradient)
+        dtype = self.gradient_norm.dtype  # that of the parameters may be another
+        norm = jax.lax.cond(measure, lambda g: _norm(g).astype(dtype), lambda _: jnp.zeros((), dtype), gradient)
         return Totals(
             self.count + 1,
             self.bound + jnp.mean(estimate.bound),

@@ -56,7 +56,7 @@ def threefry_2x32(
 def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
     """Return `plain_fold_in`, without its loop."""
     words = threefry_2x32(jax.random.key_data(key), jnp.zeros((), jnp.uint32), jnp.asarray(number).astype(jnp.uint32))
-    return jax.random.wrap_key_data(jnp.stack(words))
+    return jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
 
 
 def sample_words(
