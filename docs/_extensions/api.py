@@ -8,10 +8,11 @@ autodoc would parse as reStructuredText, and shapes are strings in annotations, 
 """
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -23,9 +24,24 @@ FENCE = "````````"
 
 
 def found(name: str) -> Any:
-    """Return the object of a dotted name."""
+    """Return the object of a dotted name; None where its module needs a library that is not installed."""
     module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError:
+        return None
+
+
+def source_of(name: str) -> tuple[str, str]:
+    """Return the file of a function or a class, and its source there. No bridge to another library is imported."""
+    value, (module, _, attribute) = found(name), name.rpartition(".")
+    if value is not None:
+        value = inspect.unwrap(value)
+        return inspect.getfile(value), textwrap.dedent(inspect.getsource(value))
+    file = importlib.util.find_spec(module).origin
+    text = Path(file).read_text(encoding="utf-8")
+    (node,) = (node for node in ast.parse(text).body if getattr(node, "name", None) == attribute)
+    return file, ast.get_source_segment(text, node)
 
 
 def written(node: ast.AST) -> str:
@@ -98,17 +114,13 @@ def of_class(name: str, node: ast.ClassDef, lines: list[str]) -> list[str]:
 
 
 def reference(name: str) -> list[str]:
-    """Return the entry of one name in MyST Markdown."""
-    full = name if "." in name else f"vimco.{name}"
-    value = found(full)
-    if not callable(value):
-        return entry("data", full, [f"`{value!r}`"])
-    source = textwrap.dedent(inspect.getsource(inspect.unwrap(value)))
+    """Return the entry of one dotted name in MyST Markdown."""
+    source = source_of(name)[1]
     (node,) = ast.parse(source).body
     if isinstance(node, ast.ClassDef):
-        return of_class(full, node, source.splitlines())
-    assert isinstance(node, ast.FunctionDef), full
-    return of_function(full, node)
+        return of_class(name, node, source.splitlines())
+    assert isinstance(node, ast.FunctionDef), name
+    return of_function(name, node)
 
 
 class API(SphinxDirective):
@@ -119,11 +131,10 @@ class API(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the entries as Markdown."""
-        for name in self.arguments[0].split():
-            value = found(name if "." in name else f"vimco.{name}")
-            if callable(value):
-                self.env.note_dependency(inspect.getfile(inspect.unwrap(value)))
-        text = [line for name in self.arguments[0].split() for line in reference(name)]
+        names = [name if "." in name else f"vimco.{name}" for name in self.arguments[0].split()]
+        for name in names:
+            self.env.note_dependency(source_of(name)[0])
+        text = [line for name in names for line in reference(name)]
         lines = [line for part in text for line in part.split("\n")]
         container = nodes.container()
         self.state.nested_parse(StringList(lines, source="api"), 0, container)
