@@ -569,7 +569,12 @@ def test_paired_comparison(program, trained, own_folder):
 def test_what_is_not_alike_is_not_compared(program, run, structured):
     status, out, _ = program("evaluate", run, structured, "--num-samples", "3")
     assert status == 0
-    assert "different tasks or data: no paired comparison" in out
+    assert "different tasks, data or scenes: no paired comparison" in out
+
+
+def test_equal_runs_are_not_told_as_worse(program, run):
+    _, out, _ = program("evaluate", run, run, "--num-samples", "3")
+    assert f"{run} has the same number as {run} (paired over 200 examples)" in out
 
 
 def test_a_result_that_cannot_be_kept_is_still_printed(program, run, monkeypatch):

@@ -87,6 +87,7 @@ def test_what_a_run_leaves(reference):
     names = {entry.name for entry in reference.iterdir()}
     assert names == {
         ".lock",
+        ".records.lock",
         "config.json",
         "metrics.jsonl",
         "checkpoint.safetensors",
