@@ -70,8 +70,8 @@ def is_masked(distribution: Any, masked: type) -> bool:
     return isinstance(distribution, masked) or (inner is not None and is_masked(inner, masked))
 
 
-def check_estimator(estimator: Estimator, instead: str, given: Collection[str] = ("latents_attached",)) -> None:
-    """Refuse the estimators that need more than one set of samples; `instead` says what to use.
+def check_estimator(estimator: Any, instead: str, given: Collection[str] = ("latents_attached",)) -> None:
+    """Refuse what is no estimator, or needs more than one set of samples; `instead` says what to use.
 
     `given` names the fields of the samples that are given, or that the program itself decides.
     """
