@@ -27,7 +27,7 @@ def found(name: str) -> Any:
     """Return the object of a dotted name; None where its module needs a library that is not installed."""
     module, _, attribute = name.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute, None)
     except ImportError:
         return None
 
@@ -118,9 +118,13 @@ def reference(name: str) -> list[str]:
     source = source_of(name)[1]
     (node,) = ast.parse(source).body
     if isinstance(node, ast.ClassDef):
-        return of_class(name, node, source.splitlines())
-    assert isinstance(node, ast.FunctionDef), name
-    return of_function(name, node)
+        directive, *rest = of_class(name, node, source.splitlines())
+    else:
+        assert isinstance(node, ast.FunctionDef), name
+        directive, *rest = of_function(name, node)
+    # References by its last word mean the public name of vimco, where there is one.
+    is_second = name != f"vimco.{node.name}" and found(f"vimco.{node.name}") is not None
+    return [directive, *([":no-index-entry:", ":no-index:"] if is_second else []), *rest]
 
 
 class API(SphinxDirective):
