@@ -15,6 +15,7 @@ from recorded import recorded_run
 
 import vimco
 from vimco import NVIL, RWS, VIMCO, Batch, ImportanceSampledEM, RunConfig, UsageError, attention_model
+from vimco.cli.evaluate import _are_comparable
 from vimco.data import load_dataset
 from vimco.estimators import RAM
 from vimco.estimators.baselines import RunningMoments
@@ -465,3 +466,13 @@ def test_the_study_compares_errors_after_equal_updates_and_equal_time(tmp_path):
     assert [entry.text for entry in outcome.rows[0]] == ["RAM", "8.00%", "12.50%", "0.500 ± 0.250"]
     assert "labels wrong (%): RAM 10.00 at update 1,000, VIMCO 10.00" in curves.alternative
     assert "glimpse by glimpse" in places.caption
+
+
+@pytest.mark.parametrize(("seed", "split", "is_alike"), [(0, "train", True), (1, "train", False), (1, "test", True)])
+def test_scenes_for_training_are_compared_with_those_of_the_same_seed(tmp_path, seed, split, is_alike):
+    config = RunConfig(task="attention", data="translated-mnist", updates=100)
+    first, second = (
+        vimco.load(recorded_run(tmp_path, dataclasses.replace(config, seed=s), name=name))
+        for s, name in ((0, "first"), (seed, "second"))
+    )
+    assert _are_comparable(first, second, split) == is_alike
