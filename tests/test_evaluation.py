@@ -296,16 +296,24 @@ try:
     vimco.Examples(jnp.zeros((6, 3)), jnp.zeros((2, 1)))
 except vimco.UsageError as error:
     print(error)
+for estimator, choice in ((vimco.BBVI, "layers"), (vimco.MuProp, "ELBO"), (vimco.LocalExpectations, "L")):
+    try:
+        estimator(choice)
+    except vimco.UsageError as error:
+        print(error)
 """
 
 
 def test_where_nobody_checks_types():
-    """In the tests every annotation is checked; a user's program may use numbers of NumPy, or mix two splits up."""
+    """In the tests every annotation is checked; a user may use numbers of NumPy, mix two splits up, or misspell."""
     done = subprocess.run([sys.executable, "-c", OUTSIDE], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "1 (6,)",
         "3 (6,)",
         "Every example has one context: got 6 observations and 2 contexts.",
+        "The control variate of BBVI is one of layer, unit, same-samples, none; got 'layers'.",
+        "The objective of MuProp is one of bound, elbo; got 'ELBO'.",
+        "The objective of local expectations is one of bound, elbo; got 'L'.",
     ]
 
 

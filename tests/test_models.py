@@ -317,3 +317,10 @@ def partition_of_shapes(model):
     """Return the parameters of a model that is only shapes: weights and biases, not the means."""
     chains = (model.prior, model.likelihood, model.proposal.chain)
     return [leaf for leaf in jax.tree.leaves(chains) if isinstance(leaf, jax.ShapeDtypeStruct)]
+
+
+def test_keys_of_another_kind():
+    """As with JAX_DEFAULT_PRNG_IMPL=rbg, whose keys have four words instead of two."""
+    model = generative_sbn(jax.random.key(0), (2,), jnp.full(3, 0.5))
+    samples = model.importance_samples(jax.random.key(1, impl="rbg"), Batch(jnp.ones((4, 3))), 2)
+    assert np.all(np.isfinite(samples.log_weights))

@@ -185,9 +185,10 @@ def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path, capfd):
     assert evaluations_due([elsewhere], 100) == []
 
 
-def test_a_study_all_of_whose_runs_fail_at_once_says_why(tmp_path, capfd, small_program):
+def test_a_study_all_of_whose_runs_fail_at_once_says_why(tmp_path, capfd, monkeypatch):
     study = ["study", "table-1", "--data", "synthetic", "--updates", "10", "--rates", "0.001", "--only", "vimco-K5"]
-    local.PROGRAM = ("-c", "import sys; sys.exit('Error: no luck (ValueError: Error: of another)')")
+    program = "import sys; sys.exit('Error: no luck (ValueError: Error: of another)')"
+    monkeypatch.setattr(local, "PROGRAM", ("-c", program))
     assert vimco(*study, "--output", tmp_path) == 1
     assert "no luck (ValueError: Error: of another)" in capfd.readouterr().err
 

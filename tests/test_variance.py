@@ -10,7 +10,17 @@ import pytest
 from enumeration import Toy, sbn_toy, table_toy
 from scipy.special import gammaln, xlogy
 
-from vimco import NVIL, VIMCO, Estimator, Naive, ScaledMean, arithmetic_mean_of_others, left_out
+from vimco import (
+    NVIL,
+    VIMCO,
+    Estimator,
+    Naive,
+    ScaledMean,
+    arithmetic_mean_of_others,
+    left_out,
+    normalized_weights,
+    vimco_signal,
+)
 from vimco.estimators import RunningMoments
 
 pytestmark = [
@@ -136,28 +146,28 @@ def best_scale(toy: Toy, K: int) -> float:
 def test_best_scale_for_many_samples(share, weights, order, is_prior):
     """c = (1 − (1 − α) κ) (E[r ‖s‖²] − ‖E[r s]‖²) / E‖s‖² has the least variance to leading order in 1/K.
 
-    Of K = 1000 samples a binomial number n are the first of two configurations; s is the score of its log-odds. The
+    Of K = 500 samples a binomial number n are the first of two configurations; s is the score of its log-odds. The
     signal falls by log(1 + c/(K − 1)) / (1 − α) for all alike, so that the best c is a regression on Σ_k s_k.
     """
-    K, n = 1000, np.arange(1001)
+    K, n = 500, np.arange(501)
     probability = np.exp(
         gammaln(K + 1) - gammaln(n + 1) - gammaln(K - n + 1) + xlogy(n, share) + xlogy(K - n, 1 - share)
     )
-    powers, scores = np.array(weights) ** (1 - order), np.array([1 - share, -share])
-    numbers = np.stack([n, K - n])
-    total = powers @ numbers
-    with np.errstate(divide="ignore", invalid="ignore"):  # where a configuration does not occur
-        signals = -np.log1p(-powers[:, None] / total) / (1 - order)
-    coefficients = signals - (0 if is_prior else 1) * powers[:, None] / total
-    gradient = np.sum(np.where(numbers > 0, numbers * coefficients, 0.0) * scores[:, None], axis=0)
-    score = numbers.T @ scores
-    slope = probability @ ((gradient - probability @ gradient) * score) / (probability @ score**2)
+    is_first = np.arange(K)[:, None] < n  # (K, numbers)
+    powers, score = np.array(weights) ** (1 - order), np.where(is_first, 1 - share, -share)
+    log_powers = np.log(np.where(is_first, *powers))
+    coefficients = vimco_signal(log_powers, left_out(log_powers)) / (1 - order)
+    if not is_prior:
+        coefficients = coefficients - normalized_weights(log_powers)
+    gradient, total = np.sum(coefficients * score, axis=0), np.sum(score, axis=0)
+    slope = probability @ ((gradient - probability @ gradient) * total) / (probability @ total**2)
     best = (K - 1) * np.expm1((1 - order) * slope)
 
+    scores = np.array([1 - share, -share])
     shares = np.array([share, 1 - share])
     relative = powers / (shares @ powers)
     of_weights = (shares @ (relative * scores**2) - (shares @ (relative * scores)) ** 2) / (shares @ scores**2)
-    assert best == pytest.approx((1 if is_prior else order) * of_weights, rel=0.02, abs=0.01)
+    assert best == pytest.approx((1 if is_prior else order) * of_weights, rel=0.03, abs=0.01)
 
 
 def test_best_scale_of_the_mean():

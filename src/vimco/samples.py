@@ -203,7 +203,7 @@ class ImportanceSamples(eqx.Module):
         """Return the record for any f: `log_weights` is log f(x, h^k), `log_proposal` is log Q of the samples.
 
         Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set, except for the
-        prior as proposal.
+        prior as proposal; RWS refuses such samples.
         """
         return cls(
             log_weights + log_proposal,

@@ -271,7 +271,7 @@ def _statistics(
     )
     logs = logs + jnp.where(has_large, log_small, 0.0)
     correction = (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
-    return *statistics, jnp.where(log_small > -jnp.inf, bound - correction, -jnp.inf)
+    return *statistics, jnp.where(log_small == -jnp.inf, -jnp.inf, bound - correction)
 
 
 def _statistics_of_slices(

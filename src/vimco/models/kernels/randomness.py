@@ -53,9 +53,14 @@ def threefry_2x32(
     return high, low
 
 
+def _words_of(key: PRNGKeyArray) -> UInt32[Array, "2"]:
+    """Return the key of the cipher: all of a Threefry key, and half of the four words of JAX's other kinds."""
+    return jax.random.key_data(key)[:2]
+
+
 def fold_in(key: PRNGKeyArray, number: Int[Array, ""] | int) -> PRNGKeyArray:
     """Return `plain_fold_in`, without its loop."""
-    words = threefry_2x32(jax.random.key_data(key), jnp.zeros((), jnp.uint32), jnp.asarray(number).astype(jnp.uint32))
+    words = threefry_2x32(_words_of(key), jnp.zeros((), jnp.uint32), jnp.asarray(number).astype(jnp.uint32))
     return jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
 
 
@@ -74,4 +79,4 @@ def sample_words(
     for axis in range(len(block) - 1, 0, -1):
         low = low + jax.lax.broadcasted_iota(jnp.uint32, block, axis) * jnp.uint32(stride)
         stride *= block[axis]
-    return threefry_2x32(jax.random.key_data(key), high, low)
+    return threefry_2x32(_words_of(key), high, low)
