@@ -175,6 +175,21 @@ def test_a_shorter_seed_is_left_out_of_an_average_and_shown_in_the_table_of_seed
     }
 
 
+def test_likelihoods_of_seeds_are_shown_after_equally_many_updates(tmp_path):
+    """The long run of seed 0 has no fellow of its length; seed 2 was not evaluated. √((0.5² + 0.5²) / 1) = 0.71."""
+    recorded_run(tmp_path, run_of("vimco", 5, updates=4000), bound=-90.0, likelihood=80.0)
+    for seed, value in enumerate((92.0, 93.0, None)):
+        recorded_run(tmp_path, run_of("vimco", 5, seed=seed), name=f"short-{seed}", likelihood=value)
+    recorded_run(tmp_path, run_of("rws", 5), likelihood=91.0)
+    row = {keys: entry.text for keys, entry in table_of("table-1", tmp_path, which=2).items()}
+    assert row == {
+        ("VIMCO, K = 5", "seed 0"): "92.00",
+        ("VIMCO, K = 5", "seed 1"): "93.00",
+        ("VIMCO, K = 5", "mean"): "92.50",
+        ("VIMCO, K = 5", "standard deviation"): "0.71",
+    }
+
+
 def test_a_claim_is_judged_by_the_longest_seeds(tmp_path):
     """Were the short seed to count, the curves would be cut at its end, and its high bound would win for VIMCO."""
     recorded_run(tmp_path, run_of("vimco", 5, updates=4000), bound=-102.0)

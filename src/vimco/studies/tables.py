@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from vimco.estimators import ESTIMATORS
 from vimco.runs.directory import Run, Weights
@@ -160,39 +161,72 @@ def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list
     ]
 
 
+def likelihoods_of_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
+    """Return the negative log-likelihood for each seed of the cells in which several were evaluated.
+
+    A row is measured after the largest number of updates at which two seeds or more were evaluated.
+    """
+    tables = {}
+    for weights, (version, parameters) in PARAMETERS.items():
+        rows = (_evaluated_seeds(study, runs, cell, weights) for cell in study.cells)
+        caption = f"Seeds: the negative log-likelihood of the test set in nats, {parameters}"
+        if table := _table_of_seeds(caption, [row for row in rows if row]):
+            tables[version] = table
+    return [Versions(tables)] if len(tables) > 1 else list(tables.values())
+
+
 def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
     """Return the validation bound for each seed of the cells with several, after their last common update.
 
     The rate of each seed is the one that was best by then.
     """
-    found = {}
+    rows = []
     for cell in study.cells:
         # A seed without a validation has nothing to compare, and must not remove the others.
         validated = [(points[-1][0], run) for run in on_protocol(runs, cell) if (points := validation_points(run))]
         longest = {run.config.seed: updates for updates, run in sorted(validated, key=lambda pair: pair[0])}
-        if len(longest) > 1:
-            found[cell] = chosen(runs, cell, until=min(longest.values()))
-    seeds = sorted({run.config.seed for of_cell in found.values() for run in of_cell})
-    body = []
-    for cell, of_cell in found.items():
-        curves = {run.config.seed: dict(validation_points(run)) for run in of_cell}
-        if len(curves) < 2 or not (common := set.intersection(*map(set, curves.values()))):
+        if len(longest) < 2:
             continue
-        bounds = {seed: points[max(common)] for seed, points in curves.items()}
-        body.append(
-            (
-                Entry(
-                    f"{cell.title}, K = {cell.num_samples}",
-                    f"{short_count(max(common))} updates, rate {rates_of(of_cell)}",
-                ),
-                *(Entry(minus(bounds[seed]) if seed in bounds else "–") for seed in seeds),
-                Entry(minus(fmean(bounds.values()))),
-                Entry(f"{stdev(bounds.values()):.2f}"),
-            )
-        )
+        of_seeds = chosen(runs, cell, until=min(longest.values()))
+        curves = {run.config.seed: dict(validation_points(run)) for run in of_seeds}
+        if len(curves) > 1 and (common := set.intersection(*map(set, curves.values()))):
+            last = max(common)
+            rows.append(_Seeds(cell, last, rates_of(of_seeds), {seed: curve[last] for seed, curve in curves.items()}))
     caption = "Seeds: the validation bound in nats, after the last update that all seeds of a row have reached"
+    table = _table_of_seeds(caption, rows)
+    return [table] if table else []
+
+
+class _Seeds(NamedTuple):
+    """A number for each seed of a cell, after equally many updates."""
+
+    cell: Cell
+    updates: int
+    rates: str
+    values: dict[int, float]
+
+
+def _evaluated_seeds(study: Study, runs: Sequence[Run], cell: Cell, weights: Weights) -> _Seeds | None:
+    lengths = [({run.updates, *run.stages}, run) for run in on_protocol(runs, cell)]
+    for length in sorted(set().union(*(its_lengths for its_lengths, _ in lengths)), reverse=True):
+        then = chosen([run for its_lengths, run in lengths if length in its_lengths], cell, weights, length)
+        records = [(run.evaluation(study.evaluation_samples or 0, weights, length), run) for run in then]
+        values = {run.config.seed: record["negative_log_likelihood"] for record, run in records if record}
+        if len(values) > 1:
+            return _Seeds(cell, length, rates_of(run for record, run in records if record), values)
+    return None
+
+
+def _table_of_seeds(caption: str, rows: Sequence[_Seeds]) -> Table | None:
+    """Return the numbers of each seed, their mean and their standard deviation; None without rows."""
+    seeds = sorted({seed for row in rows for seed in row.values})
+    body = []
+    for cell, updates, rates, values in rows:
+        title = Entry(f"{cell.title}, K = {cell.num_samples}", f"{short_count(updates)} updates, rate {rates}")
+        shown = (Entry(minus(values[seed]) if seed in values else "–") for seed in seeds)
+        body.append((title, *shown, Entry(minus(fmean(values.values()))), Entry(f"{stdev(values.values()):.2f}")))
     headings = ("method", *(f"seed {seed}" for seed in seeds), "mean", "standard deviation")
-    return [Table(caption, headings, tuple(body))] if body else []
+    return Table(caption, headings, tuple(body)) if body else None
 
 
 def equal_time(runs: Mapping[str, Run]) -> tuple[dict[str, float], float | None]:

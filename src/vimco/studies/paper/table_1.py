@@ -8,7 +8,7 @@ from vimco.studies.claims import Claim, by_likelihoods, falls
 from vimco.studies.document import Block
 from vimco.studies.paper.protocol import at_every_rate, generative
 from vimco.studies.study import Study, register_study
-from vimco.studies.tables import distances, likelihood_tables
+from vimco.studies.tables import distances, likelihood_tables, likelihoods_of_seeds
 
 COLUMNS = ("vimco", "nvil", "rws")
 # Negative log-likelihood of the test set in nats, with 1000 proposal samples an image, by K.
@@ -27,10 +27,14 @@ def runs() -> list[RunConfig]:
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
-    """Estimators in columns, K in rows."""
+    """Estimators in columns, K in rows; then how far from the paper, and how far seeds are apart."""
     rows = {str(K): [generative(name, K)[0] for name in COLUMNS] for K in PUBLISHED}
     published = {generative(name, K)[0]: value for K, row in PUBLISHED.items() for name, value in row.items()}
-    return [*likelihood_tables(study, found, "K", rows, published), *distances(study, found, published)]
+    return [
+        *likelihood_tables(study, found, "K", rows, published),
+        *distances(study, found, published),
+        *likelihoods_of_seeds(study, found),
+    ]
 
 
 CLAIMS = (
