@@ -19,7 +19,7 @@ from vimco.cli.evaluate import _are_comparable
 from vimco.data import load_dataset
 from vimco.estimators import RAM
 from vimco.estimators.baselines import RunningMoments
-from vimco.models.attention import Retina, _first_above
+from vimco.models.attention import Retina, _first_above, _uniforms
 from vimco.models.scenes import Canvas
 from vimco.parameters import partition
 from vimco.runs.experiment import Experiment
@@ -427,6 +427,15 @@ def test_an_improbable_last_choice_is_not_drawn_by_rounding():
     log_probabilities = jax.nn.log_softmax(logits.at[..., -1].set(-60.0))
     assert jnp.any(jnp.cumsum(jnp.exp(log_probabilities), axis=-1)[..., -1] <= 1 - 2.0**-24)
     assert jnp.all(_first_above(jnp.full((1, 2000), 1 - 2.0**-24), log_probabilities) < 48)
+
+
+def test_an_improbable_first_choice_is_not_drawn_by_rounding(monkeypatch):
+    """A word of zero is one in 2²⁴: a choice of probability e⁻⁶⁰ would be drawn that often, with a weight of e⁶⁰."""
+    words = jnp.zeros((1, 1, 2), "uint32")
+    monkeypatch.setattr("vimco.models.attention.sample_words", lambda *_: (words, words))
+    uniforms = _uniforms(jax.random.key(0), jnp.arange(1), 1, Batch(jnp.zeros((2, 10)), jnp.zeros((2, 4))))
+    log_probabilities = jax.nn.log_softmax(jnp.zeros((1, 2, 49)).at[..., 0].set(-60.0))
+    assert jnp.all(_first_above(uniforms[:, 0], log_probabilities) == 1)
 
 
 def test_a_piece_lies_elsewhere_than_in_its_image():

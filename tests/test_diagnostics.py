@@ -118,6 +118,13 @@ def test_any_model_will_do():
     assert np.isposinf(float(statistics.total_signal_to_noise))
 
 
+def test_a_gradient_that_is_no_number_has_no_signal_to_noise_ratio():
+    _, example = in_float32(sbn_toy("generative"))
+    statistics = gradient_statistics(Coin(jnp.array(jnp.nan)), VIMCO(), jax.random.key(0), example, 2, num_draws=5)
+    assert np.isnan(float(statistics.total_signal_to_noise))
+    assert np.isnan(float(statistics.signal_to_noise.logit))
+
+
 def test_memory_does_not_grow_with_draws():
     """No value of the whole computation has an axis of draws."""
     model, example = in_float32(sbn_toy("generative"))

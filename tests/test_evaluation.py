@@ -264,6 +264,23 @@ def test_context_reaches_the_model():
     np.testing.assert_allclose(evaluation.bound, np.sum(c, axis=1) - 10.0 * np.sum(x, axis=1), atol=1e-5)
 
 
+@pytest.mark.parametrize("chance", [1.0, 0.0])
+def test_the_log_loss_where_labels_are_impossible(chance):
+    """The right label has probability ½ in half of the examples, and 1 (or 0) in the others; a third one has 0."""
+    model, labels = AnyModel(1.0), jnp.eye(3)[jnp.array([0, 1, 0, 1])]
+
+    def log_probabilities(key, batch, num_samples):
+        is_first = batch.observation[:, :1] == 1
+        each = jnp.where(is_first, jnp.array([0.5, 0.5, 0.0]), jnp.array([1 - chance, chance, 0.0]))
+        return jnp.log(jnp.broadcast_to(each, (num_samples, *each.shape)))
+
+    model.label_log_probabilities = log_probabilities
+    evaluation = evaluate(model, Examples(labels), jax.random.key(0), 2)
+    expected = math.log(2) / 2 if chance else math.inf
+    assert evaluation.prediction.log_loss == pytest.approx(expected)
+    assert evaluation.to_json()["log_loss"] == (pytest.approx(expected) if chance else None)
+
+
 def test_active_units_of_an_object_that_has_changed():
     """An object that is no tree is compiled anew at each call, with all that is measured of it."""
     model = AnyModel(1.0)
@@ -281,8 +298,13 @@ def test_a_weight_that_is_no_number_is_no_zero():
             return ImportanceSamples(weights, jnp.zeros_like(weights))
 
     evaluation = evaluate(Broken(), Examples(pixels()), jax.random.key(0), 3)
-    assert np.isnan(evaluation.bound[0])
-    np.testing.assert_allclose(evaluation.bound[1:], 0.0, atol=1e-6)
+    for values, of_others in (
+        (evaluation.bound, 0.0),
+        (evaluation.variance, 0.0),
+        (evaluation.effective_sample_size, 3.0),
+    ):
+        assert np.isnan(values[0])
+        np.testing.assert_allclose(values[1:], of_others, atol=1e-6)
 
 
 OUTSIDE = """
@@ -296,6 +318,12 @@ try:
     vimco.Examples(jnp.zeros((6, 3)), jnp.zeros((2, 1)))
 except vimco.UsageError as error:
     print(error)
+half = jnp.full(3, 0.5)
+for build, sizes in ((vimco.structured_sbn, ((2,), half, half)), (vimco.models.attention_model, ((28, 28),))):
+    try:
+        build(jax.random.key(0), *sizes, proposal="Learned")
+    except vimco.UsageError as error:
+        print(error)
 for estimator, choice in ((vimco.BBVI, "layers"), (vimco.MuProp, "ELBO"), (vimco.LocalExpectations, "L")):
     try:
         estimator(choice)
@@ -311,6 +339,8 @@ def test_where_nobody_checks_types():
         "1 (6,)",
         "3 (6,)",
         "Every example has one context: got 6 observations and 2 contexts.",
+        "The proposal is one of learned, prior; got 'Learned'.",
+        "The proposal is one of learned, prior; got 'Learned'.",
         "The control variate of BBVI is one of layer, unit, same-samples, none; got 'layers'.",
         "The objective of MuProp is one of bound, elbo; got 'ELBO'.",
         "The objective of local expectations is one of bound, elbo; got 'L'.",

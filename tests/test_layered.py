@@ -262,7 +262,10 @@ def test_changes_of_children_are_differences_of_log_probabilities(dtype, toleran
     logits = (8 * jax.random.normal(keys[1], (3, 4, 37))).at[0, 0, :3].set(jnp.array([-90.0, 0.0, 90.0])).astype(dtype)
     weight = jax.random.normal(keys[2], (5, 37)) * 10.0 ** jnp.arange(-3, 2)[:, None]
     weight = weight.at[4, :4].set(jnp.array([-42.0, 42.0, -42.0, 42.0]))
-    weight = weight.at[3, 5:8].set(jnp.array([-60.0, 100.0, 800.0])).astype(dtype)
+    weight = weight.at[3, 5:8].set(jnp.array([-60.0, 100.0, 800.0]))
+    # Children that stay certain, or nearly become uncertain, under a weight beyond that of the exponentials.
+    weight = weight.at[2, 8:13].set(jnp.array([60.0, 50.0, 44.0, -60.0, -800.0])).astype(dtype)
+    logits = logits.at[:, :, 8:13].set(jnp.array([-100.0, -60.0, -100.0, 100.0, 790.0], dtype))
     turns = (1 - 2 * jax.random.bernoulli(keys[3], 0.5, (3, 4, 5))).astype(dtype)
 
     expected = plain_change_of_children(*(array.astype("float64") for array in (values, logits, weight, turns)))

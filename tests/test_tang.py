@@ -124,5 +124,12 @@ def test_samples_of_mixed_layers_carry_their_deterministic_units():
     assert [h.shape for h in latents] == [(4, 3, 4), (4, 3, 3)]
     assert model.observation_probabilities(latents).shape == (4, 3, 3)
     assert model.log_proposal_of_dreams(jax.random.key(0), batch).shape == (3,)
+    binary = tuple(h[..., :n] for h, n in zip(latents, (2, 1), strict=True))
+    assert jnp.array_equal(model.weighted(latents, batch).log_joint, model.weighted(binary, batch).log_joint)
+    for others in (latents[:1], latents[::-1], (latents[0][..., :3], latents[1])):
+        with pytest.raises(
+            UsageError, match=r"The layers have \[2, 1\] binary units, the deepest first; got latents of"
+        ):
+            model.weighted(others, batch)
     with pytest.raises(UsageError, match="has deterministic ones"):
         model.layered_samples(jax.random.key(0), batch, 2)

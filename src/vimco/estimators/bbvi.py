@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from vimco.errors import UsageError
-from vimco.estimators.estimator import ESTIMATORS, Estimator, check_choice
+from vimco.errors import UsageError, check_choice
+from vimco.estimators.estimator import ESTIMATORS, Estimator
 from vimco.estimators.layered import layered_estimate, local_log_weights, model_term, scores_of_layers
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required
 from vimco.signals import sum_of_others

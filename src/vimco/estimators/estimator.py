@@ -2,14 +2,13 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import ClassVar
 
 import equinox as eqx
 from array_api_compat import array_namespace, is_torch_array
 from jax.lax import stop_gradient
 from jaxtyping import Float
 
-from vimco.errors import UsageError
 from vimco.registry import Named, Registry
 from vimco.samples import AnyArray, Batch, Estimate, ImportanceSamples, Need
 from vimco.signals import normalized_weights
@@ -56,12 +55,6 @@ ESTIMATORS = Registry("estimator", NamedEstimator)
 def held_constant(values: AnyArray) -> AnyArray:
     """Return the same values without a gradient: `jax.lax.stop_gradient`, or `detach` for a PyTorch tensor."""
     return values.detach() if is_torch_array(values) else stop_gradient(values)
-
-
-def check_choice(what: str, value: str, choices: Any) -> None:
-    """Refuse a value that is not among those of a `Literal`."""
-    if value not in get_args(choices):
-        raise UsageError(f"The {what} is one of {', '.join(get_args(choices))}; got {value!r}.")
 
 
 def weighted_sum(coefficients: Float[AnyArray, "K *B"], terms: Float[AnyArray, "K *B"]) -> Float[AnyArray, "*B"]:

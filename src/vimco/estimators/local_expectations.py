@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from vimco.estimators.estimator import ESTIMATORS, Estimator, check_choice, held_constant, weight_term
+from vimco.errors import check_choice
+from vimco.estimators.estimator import ESTIMATORS, Estimator, held_constant, weight_term
 from vimco.estimators.layered import layered_estimate, local_log_weights, model_term
 from vimco.estimators.muprop import Objective
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Need, required

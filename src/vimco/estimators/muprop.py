@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vimco.errors import UsageError
+from vimco.errors import UsageError, check_choice
 from vimco.estimators.baselines import RunningMoments, optional_network
-from vimco.estimators.estimator import ESTIMATORS, check_choice, weight_term
+from vimco.estimators.estimator import ESTIMATORS, weight_term
 from vimco.estimators.layered import (
     LayerBaselines,
     WithLayerBaselines,

@@ -5,7 +5,7 @@ The model of Mnih et al. (2014) and Ba et al. (2015), with places on a grid.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.data import image_and_label
 from vimco.data.dataset import NUM_LABELS
-from vimco.errors import UsageError
-from vimco.models.family import MODELS
+from vimco.errors import UsageError, check_choice
+from vimco.models.family import MODELS, Source
 from vimco.models.kernels.randomness import sample_words
 from vimco.models.layers import Dense
 from vimco.models.pictures import random_choice
@@ -234,7 +234,8 @@ def _uniforms(key: PRNGKeyArray, numbers: Int[Array, "K"], times: int, batch: Ba
     words, _ = sample_words(key, numbers, (times, B if part is None else B * part.count))
     if part is not None:
         words = jnp.moveaxis(part.of(jnp.moveaxis(words, -1, 0)), 0, -1)
-    return (words >> jnp.uint32(8)).astype(batch.context.dtype) * 2.0**-24
+    uniform = (words >> jnp.uint32(8)).astype(batch.context.dtype) * 2.0**-24
+    return jnp.maximum(uniform, 2.0**-25)  # zero would be below the first choice, however improbable
 
 
 def _first_above(uniform: Float[Array, "K B"], log_probabilities: Float[Array, "k B G"]) -> Int[Array, "K B"]:
@@ -286,7 +287,7 @@ def _one_path(model: AttentionModel, key: PRNGKeyArray, batch: Batch) -> Paths:
 def attention_model(
     key: PRNGKeyArray,
     image_shape: tuple[int, int],
-    proposal: Literal["learned", "prior"] = "learned",
+    proposal: Source = "learned",
     slice_size: int | None = None,
     num_labels: int = NUM_LABELS,
     *,
@@ -301,6 +302,7 @@ def attention_model(
     Return P(y, a | image) for images of this shape: so many glimpses at places of a square grid, a core of `units`.
     A glimpse has `scales` patches of `patch` x `patch` pixels (see `Retina`).
     """
+    check_choice("proposal", proposal, Source)
     for name, value, least in (
         ("glimpses", glimpses, 1),
         ("units", units, 1),

@@ -4,11 +4,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from vimco.registry import Named, Registry
+
+Source = Literal["learned", "prior"]  # of latents: a proposal that is learned, or the model's prior
 
 
 @dataclass(frozen=True)

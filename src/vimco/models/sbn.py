@@ -177,7 +177,7 @@ class SigmoidBeliefNetwork(eqx.Module):
 
     def layered_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """Return the record of `layered_samples` for given latents (deepest layer first)."""
-        return self._layered_record(given(self.deepest_first(latents)), batch)
+        return self._layered_record(self._given(latents), batch)
 
     def proposal_sample(
         self, key: PRNGKeyArray, numbers: Int[Array, "K"], batch: Batch
@@ -189,11 +189,24 @@ class SigmoidBeliefNetwork(eqx.Module):
 
     def weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """Return the importance samples of given latents (deepest layer first)."""
-        return self._record(given(self.deepest_first(latents)), batch)
+        return self._record(self._given(latents), batch)
 
     def straight_through_weighted(self, latents: Latents, batch: Batch) -> ImportanceSamples:
         """Return the record of `straight_through_samples` for given latents (deepest layer first)."""
-        return self._record(straight_through(given(self.deepest_first(latents))), batch, attached=True)
+        return self._record(straight_through(self._given(latents)), batch, attached=True)
+
+    def _given(self, latents: Latents) -> Choice:
+        """Return the `Choice` of these latents (deepest layer first), with or without their deterministic units."""
+        others = self.prior.deterministic
+        widths = [layer.bias.shape[0] - others for layer in self.prior.layers]
+        given_widths = [values.shape[-1] for values in latents]
+        if len(given_widths) != len(widths) or any(
+            n not in (m, m + others) for n, m in zip(given_widths, widths, strict=True)
+        ):
+            raise UsageError(
+                f"The layers have {widths} binary units, the deepest first; got latents of {given_widths}."
+            )
+        return given(self.deepest_first(latents))
 
     def walk(self, choose: Choice, batch: Batch) -> tuple[Latents, Logits]:
         """Return the values that `choose` gives each layer of the proposal, and their logits, in order of sampling."""

@@ -1,13 +1,13 @@
 """The structured-prediction model P(x, h | c): its prior, or a learned proposal, runs from the context to x."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.data import halves
-from vimco.errors import UsageError
-from vimco.models.family import MODELS
+from vimco.errors import UsageError, check_choice
+from vimco.models.family import MODELS, Source
 from vimco.models.layers import BernoulliLayer, with_data_bias
 from vimco.models.pictures import completions
 from vimco.models.sbn import Chain, Proposal, SigmoidBeliefNetwork
@@ -42,7 +42,7 @@ def structured_sbn(
     layers: tuple[int, ...],
     observation_mean: Float[Array, "D"],
     context_mean: Float[Array, "C"],
-    proposal: Literal["learned", "prior"] = "learned",
+    proposal: Source = "learned",
     symmetric: bool = False,
     slice_size: int | None = None,
     *,
@@ -54,6 +54,7 @@ def structured_sbn(
     observation are centred by their means wherever they are inputs of a chain. The prior has `deterministic` units in
     each layer besides the binary ones (Tang & Salakhutdinov, 2013).
     """
+    check_choice("proposal", proposal, Source)
     if deterministic < 0:
         raise UsageError(f"A layer has 0 or more deterministic units; got {deterministic}.")
     keys = jax.random.split(key, 3)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vimco.errors import UsageError
 from vimco.estimators import ESTIMATORS
 from vimco.models import MODELS
+from vimco.models.family import Source
 from vimco.registry import fits, in_words, text
 
 DEFAULT_UPDATES = 100_000
@@ -31,7 +32,7 @@ class RunConfig:
     `gaussian`, whole images by Gaussian latents; `attention`, labels by a few glimpses."""
     task_options: tuple[str, ...] = ()
     """Options of the task, each as name=value, where it has some."""
-    proposal: Literal["learned", "prior"] = "learned"
+    proposal: Source = "learned"
     """The source of samples: a learned Q(h|x), or (structured and attention tasks) the model's prior."""
     layers: tuple[int, ...] = (200, 200, 200)
     """Widths of the latent layers, from the deepest to the one next to the observation."""

@@ -99,7 +99,7 @@ def _statistics(
 
 
 def _ratio(signal: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.where(signal > 0, signal / jnp.where(signal > 0, noise, 1.0), 0.0)
+    return jnp.where(signal == 0, 0.0, signal / jnp.where(signal == 0, 1.0, noise))
 
 
 def _sum_of_entries(tree: PyTree) -> Float[Array, ""]:

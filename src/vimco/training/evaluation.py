@@ -92,11 +92,13 @@ class Evaluation(NamedTuple):
         }
         if self.jackknife is not None:
             values["jackknife_negative_log_likelihood"] = self.jackknife_negative_log_likelihood
+        if self.prediction is not None:
+            values |= self.prediction._asdict()
         record: dict[str, Any] = {"num_samples": self.num_samples, "num_examples": len(self.bound)}
         record |= {name: value if math.isfinite(value) else None for name, value in values.items()}
         if self.active_units is not None:
             record["active_units"] = list(self.active_units)
-        return record if self.prediction is None else record | self.prediction._asdict()
+        return record
 
 
 class Comparison(NamedTuple):
@@ -254,11 +256,11 @@ def _statistics(
     nothing = (jnp.full(size, -jnp.inf), jnp.zeros(size), jnp.zeros(size))
     log_scale, weights, squares = over_blocks(_with_more_weights, nothing)
     bound = log_scale + jnp.log(weights) - jnp.log(num_samples)
-    effective = jnp.where(squares > 0, weights**2 / squares, 0.0)
+    effective = jnp.where(squares > 0, weights**2 / squares, squares)  # 0, or NaN where a weight is NaN
     # The delta method: Var log f̄ ≈ Var f̄ / f̄², with the sample variance s² / K of the mean f̄, and
     # s² / (K f̄²) = (K / ESS − 1) / (K − 1).
     relative = (num_samples / effective - 1) / (num_samples - 1) if num_samples > 1 else jnp.full_like(bound, jnp.nan)
-    variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf)
+    variance = jnp.where(effective > 0, jnp.maximum(relative, 0.0), jnp.inf + effective)  # ∞, or NaN
     statistics = (jnp.where(weights > 0, bound, log_scale), variance, effective)  # −∞, or NaN where a weight is NaN
     if not jackknife:
         return statistics
@@ -320,8 +322,9 @@ def _label_losses(
     each = model.label_log_probabilities(key, batch, PATHS)
     mean = jax.nn.logsumexp(each, axis=0) - jnp.log(PATHS)
     label = jnp.argmax(batch.observation, axis=-1)
+    log_of_label = jnp.where(batch.observation > 0, mean * batch.observation, 0.0)  # other labels may be impossible
     wrong, wrong_each = ((jnp.argmax(a, axis=-1) != label).astype(mean.dtype) for a in (mean, each))
-    return wrong, jnp.mean(wrong_each, axis=0), -jnp.sum(mean * batch.observation, axis=-1)
+    return wrong, jnp.mean(wrong_each, axis=0), -jnp.sum(log_of_label, axis=-1)
 
 
 def _posterior_means(

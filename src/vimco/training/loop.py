@@ -177,9 +177,8 @@ _compiled_advance = compiled(lambda fixed, state: advance(fixed, state), donate=
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
     """Return the Euclidean norm of all arrays of a tree. Products sum the rows, since they are vectorised."""
-    return jnp.sqrt(
-        sum(jnp.sum(a**2 @ jnp.ones(a.shape[-1:], a.dtype)) for a in map(jnp.atleast_1d, jax.tree.leaves(tree)))
-    )
+    rows = [(a**2, jnp.ones(a.shape[-1:], a.dtype)) for a in map(jnp.atleast_1d, jax.tree.leaves(tree))]
+    return jnp.sqrt(sum(jnp.sum(jnp.matmul(*pair, precision="highest")) for pair in rows))
 
 
 def updated(

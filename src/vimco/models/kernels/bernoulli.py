@@ -149,7 +149,8 @@ def _sum_over_layers(values: tuple[Array, ...], logits: tuple[Array, ...]) -> Ar
         total = sum(terms[1:], start=terms[0])
         for start in range(0, len(factors.get(width, [])), MOST_FACTORS):
             total = total - jnp.log(_product_of_one_plus(factors[width][start : start + MOST_FACTORS]))
-        result = result + total @ jnp.ones(width, total.dtype)  # a product with ones is vectorised, a sum is not
+        # A product with ones is vectorised, a sum is not. It must be as exact as a sum, also where others are not.
+        result = result + jnp.matmul(total, jnp.ones(width, total.dtype), precision="highest")
     return result
 
 

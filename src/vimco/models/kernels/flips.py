@@ -44,8 +44,7 @@ def change_of_children(
     each pair of parent and child in each sample.
 
     A weight beyond ±43 (in float32; ±350 in float64) counts as that in the exponentials, so that products neither
-    overflow nor vanish, and the rest of |W| / 2 is added to the logarithm. That is exact to rounding, except where such
-    a weight takes a child from one certainty to the other, which has no weight to speak of.
+    overflow nor vanish. Where there is such a weight, a second pass adds what is missing.
     """
     (K, B, n), D = turns.shape, weight.shape[1]
     size = FACTORS * LOGARITHMS
@@ -68,6 +67,19 @@ def change_of_children(
             total = total + jnp.log(product)
         return total, None
 
-    beyond = jnp.sum(jnp.maximum(jnp.abs(weight) / 2 - limit, 0.0), axis=1)
-    normaliser, _ = jax.lax.scan(added, jnp.zeros_like(turns) + beyond, (rise, fall, p, q))
+    def added_beyond(total: Float[Array, "K B n"], child: tuple[Array, Array]) -> tuple[Float[Array, "K B n"], None]:
+        h, a = turns * child[0] / 2, child[1][..., None]
+
+        def logarithm(h: Float[Array, "K B n"]) -> Float[Array, "K B n"]:
+            return jnp.logaddexp(-jax.nn.softplus(a) - h, h - jax.nn.softplus(-a))
+
+        return total + logarithm(h) - logarithm(jnp.clip(h, -limit, limit)), None
+
+    zero = jnp.zeros_like(turns)
+    beyond = jax.lax.cond(
+        jnp.any(jnp.abs(weight) > 2 * limit),
+        lambda: jax.lax.scan(added_beyond, zero, (weight.T, jnp.moveaxis(logits, -1, 0)))[0],
+        lambda: zero,
+    )
+    normaliser, _ = jax.lax.scan(added, beyond, (rise, fall, p, q))
     return turns * ((values - 0.5) @ weight.T) - normaliser

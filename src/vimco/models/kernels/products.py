@@ -45,7 +45,7 @@ def _plus_bias(rows: Float[Array, "N n"], bias: Float[Array, "n"]) -> Float[Arra
 
 
 def _plus_bias_backward(_: None, cotangent: Array) -> tuple[Array, Array]:
-    return cotangent, jnp.ones(len(cotangent), cotangent.dtype) @ cotangent
+    return cotangent, jnp.matmul(jnp.ones(len(cotangent), cotangent.dtype), cotangent, precision="highest")
 
 
 _plus_bias.defvjp(lambda rows, bias: (rows + bias, None), _plus_bias_backward)
@@ -64,7 +64,8 @@ def with_stored_gradient(log_prob: Float[Array, "K B"]) -> Float[Array, "K B"]:
 def _stored_backward(_: None, cotangent: Array) -> tuple[Array]:
     K, B = cotangent.shape
     identity = jnp.eye(min(K, B), dtype=cotangent.dtype)
-    return (identity @ cotangent if K < B else cotangent @ identity,)
+    factors = (identity, cotangent) if K < B else (cotangent, identity)
+    return (jnp.matmul(*factors, precision="highest"),)  # a copy, also where products have fewer bits
 
 
 with_stored_gradient.defvjp(lambda log_prob: (log_prob, None), _stored_backward)
