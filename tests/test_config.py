@@ -11,12 +11,20 @@ import optax
 import pytest
 
 from vimco.errors import UsageError
+from vimco.registry import fits
 from vimco.runs import config as config_module
 from vimco.runs.config import DEFAULT_UPDATES, RunConfig
 from vimco.runs.experiment import Purpose, key_for, optimizer
 
 # The tests check the types of all arguments before the record does. This is the record without the tests' checks.
 UncheckedConfig = runpy.run_path(config_module.__file__)["RunConfig"]
+
+
+def test_integers_that_no_float_can_hold_are_refused():
+    """A file of a run may have one, and the check must not fail itself."""
+    assert not fits(10**400, float)
+    assert not fits(10**400, int | None)
+    assert fits(2**63 - 1, float)
 
 
 def test_defaults_are_the_papers_protocol():

@@ -110,6 +110,12 @@ def config(**changes):
     return "config.json", json.dumps({"config": RunConfig().to_json(), "environment": {}, "data": data}).encode()
 
 
+def huge(**changes):
+    record = json.loads(config()[1])
+    record["config"] |= changes
+    return json.dumps(record).encode()
+
+
 EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num_samples": 5, "standard_error": 1.0}
 
 
@@ -152,6 +158,7 @@ EVALUATION = {"split": "test", "weights": "best", "seed": 0, "update": 100, "num
         (summary(stages=[{"updates": 5, "evaluations": [7]}]), "the field 'stages'"),
         (("config.json", b"[" * 200_000), "config.json cannot be read"),
         (("config.json", b'{"config": {"layers": [1e999]}}'), "config.json"),
+        (("config.json", huge(num_samples=10**400)), "The field 'num_samples' must be an integer"),
         (config(image_shape=[10**9, 10**9]), "at most 67,108,864 pixels"),
     ],
 )
@@ -195,7 +202,11 @@ ODD = {
         of_lines(validation_error=0.5),
     ],
     "estimators": [of_lines(processor_seconds=None), of_lines(update=5), noise(0.0), noise(None)],
-    "table-1": [("summary.json", lambda record: record.update(updates=2**62)), of_lines(update=2**62)],
+    "table-1": [
+        ("summary.json", lambda record: record.update(updates=2**62)),
+        of_lines(update=2**62),
+        of_lines(validation_bound=-1e99),
+    ],
 }
 
 

@@ -7,6 +7,7 @@ from browser import browser_program, open_page
 from recorded import recorded_run
 
 from vimco.report import write_report
+from vimco.runs.config import RunConfig
 from vimco.studies import STUDIES
 
 PROGRAM = browser_program()
@@ -108,6 +109,18 @@ def test_a_switch_shows_raw_or_averaged_parameters(page):
     page.value("document.querySelectorAll('#table-1 input')[1].click()")
     assert page.value(shown) == ["90.00 ± 0.25", distances]
     page.value("document.querySelectorAll('#table-1 input')[0].click()")
+
+
+def test_a_bound_without_digits_and_very_many_points_are_drawn(page, tmp_path):
+    """Steps of one are lost in rounding beside 1e17; and there are more values than a call takes arguments."""
+    lines = [f'{{"update": {u}, "validation_bound": -1e17}}\n' for u in (100, 200)]
+    (recorded_run(tmp_path / "runs", RunConfig(num_samples=3)) / "metrics.jsonl").write_text("".join(lines))
+    _, path, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    page.open(path)
+    assert page.complaints() == []
+    assert page.value("document.querySelectorAll('figure[data-plot] path').length") > 0
+    assert page.value("largest(Array.from({length: 200_000}, (_, i) => i))") == 199_999
+    page.open(page.path)
 
 
 def test_without_scripts_there_are_pictures_and_the_switch_still_works(page, tmp_path):

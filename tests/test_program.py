@@ -659,6 +659,14 @@ def test_samples_and_reconstructions(run):
     assert figures.image_grid(images, (8, 8)).axes
 
 
+@pytest.mark.parametrize(("shape", "height"), [((5000, 1), 4.4), ((1, 784), 0.1375), ((28, 28), 0.55)])
+def test_very_high_or_wide_images_are_drawn_in_a_shape_that_fits(shape, height):
+    figure = figures.image_grid(dict.fromkeys(("data", "samples"), np.ones((3, math.prod(shape)))), shape)
+    assert figure.get_figheight() == pytest.approx(2 * height)
+    assert len(figures.figure_bytes(figure)) < 100_000
+    assert all(axes.get_images()[0].get_window_extent().height > 10 for axes in figure.axes)
+
+
 # The real data
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import runpy
 import shlex
@@ -145,6 +146,17 @@ def test_several_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
     assert value.value == pytest.approx(92.0)
     assert value.standard_error == pytest.approx((7 / 3) ** 0.5)  # variance (4 + 1 + 9) / 2 = 7, over 3 seeds
     assert "3 seeds" in table_of("table-1", tmp_path)["10", "VIMCO"].detail
+
+
+def test_a_seed_without_a_finite_number_costs_no_report(tmp_path):
+    """Its evaluation is null in JSON, as of an image that no sample can explain."""
+    recorded_run(tmp_path, run_of("vimco", 10), likelihood=90.0)
+    path = recorded_run(tmp_path, run_of("vimco", 10, seed=1), likelihood=91.0) / "summary.json"
+    path.write_text(path.read_text().replace('"negative_log_likelihood": 91.0', '"negative_log_likelihood": null'))
+    value = number(results_in(tmp_path), generative("vimco", 10)[0], 1000)
+    assert math.isnan(value.value)
+    assert math.isnan(value.standard_error)
+    assert table_of("table-1", tmp_path, which=2)["VIMCO, K = 10", "standard deviation"].text == "nan"
 
 
 def test_a_shorter_seed_is_left_out_of_an_average_and_shown_in_the_table_of_seeds(tmp_path):

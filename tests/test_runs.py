@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -691,6 +692,65 @@ def test_another_cadence_keeps_the_budget(tmp_path):
     with pytest.raises(session.Interrupted):
         session.train_or_resume(unlimited, run.path, Recorder(stop_at=7))
     assert vimco.load(run.path).config.updates == 100_000
+
+
+def test_another_cadence_does_not_refuse_a_budget_that_is_used_up(tmp_path):
+    config = dataclasses.replace(SMALL, updates=None, minutes=1e-6)
+    run = session.train(config, tmp_path / "run")
+    again = session.train_or_resume(dataclasses.replace(config, log_every=7), run.path)
+    assert (again.updates, again.config.log_every) == (run.updates, 7)
+    with pytest.raises(UsageError, match="minutes already, and 1e-07 were asked for"):
+        session.resume(run.path, minutes=1e-7)
+
+
+def test_a_budget_that_ends_at_the_last_line_is_validated(tmp_path):
+    """The process was killed after the line and the checkpoint of update 30; a study may ask for 30 updates then."""
+    config = dataclasses.replace(SMALL, updates=100, validate_every=1000, checkpoint_seconds=0.0)
+    path = tmp_path / "run"
+
+    class Ended(Recorder):
+        def advanced(self, update, *arguments):
+            if checkpoints.has_checkpoint(path) and checkpoints.latest_update(path) == 30:
+                raise Killed
+
+    with pytest.raises(Killed):
+        session.train(config, path, Ended())
+    (before,) = (line for line in vimco.load(path).metrics() if line["update"] == 30)
+    run = session.resume(path, updates=30)
+    assert [line["update"] for line in run.metrics()] == [10, 20, 30]
+    assert before.items() <= run.metrics()[-1].items()
+    assert run.best() == (30, run.metrics()[-1]["validation_bound"])
+    assert run.update_of("best") == 30
+    assert run.evaluate(2).update == 30
+    metrics = (path / "metrics.jsonl").read_bytes()
+    session.resume(path)
+    assert (path / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_a_run_that_ends_by_the_clock_logs_less_often_in_the_end(monkeypatch):
+    """It never writes more lines than are read, and a line is due at some update of every doubling."""
+    monkeypatch.setattr(session, "MOST_LOGGED", 1024)
+
+    def due(every, total):
+        runs = ((update, types.SimpleNamespace(total=total, update=update)) for update in range(1, 2**16))
+        return [update for update, run in runs if update % session._Session._thinned(run, every) == 0]
+
+    for every in (1, 10):
+        updates = due(every, None)
+        assert updates[:511] == [every * i for i in range(1, 512)]
+        assert 512 < len(updates) <= 1024
+        assert updates[-1] >= 2**15
+    assert due(10, 2**16) == list(range(10, 2**16, 10))
+
+
+def test_resuming_leaves_the_files_of_an_evaluation_alone(halfway):
+    """`vimco evaluate` may be writing them; those that a killed training left behind are removed."""
+    names = [".summary.json.1.part", ".evaluation-best-K5-part-1-of-2.safetensors.1.part", ".config.json.1.part"]
+    for name in names:
+        (halfway / name).write_bytes(b"half")
+    with pytest.raises(session.Interrupted):
+        session.resume(halfway, Recorder(stop_at=1))
+    assert [(halfway / name).exists() for name in names] == [True, True, False]
 
 
 def test_the_end_of_a_schedule_is_told_where_minutes_are_the_budget(tmp_path):

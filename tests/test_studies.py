@@ -20,6 +20,7 @@ from vimco import cli
 from vimco.cli.study import StudyDisplay
 from vimco.cli.terminal import err
 from vimco.errors import UsageError
+from vimco.report import write_report
 from vimco.runs import checkpoints, directory
 from vimco.runs.config import RunConfig
 from vimco.runs.curve import Curve
@@ -34,6 +35,7 @@ from vimco.studies.runner.execution import Watch, execute, run_study
 from vimco.studies.runner.local import LocalWorkers, command
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.study import digest, label, run_name
+from vimco.studies.tables import last_doubling
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
 
@@ -170,6 +172,44 @@ def test_a_run_that_is_being_extended_keeps_its_number_with_its_length(tmp_path)
     summary["evaluations"].append({**summary["evaluations"][0], "update": 1500, "negative_log_likelihood": 92.0})
     (path / "summary.json").write_text(json.dumps(summary))
     assert measured() == (92.0, 1500)
+
+
+def test_a_run_that_is_being_extended_is_not_replaced_by_a_worse_one(tmp_path):
+    """Its distance from the paper and the rise of its bound are those of its last end, too.
+
+    From update 1000 to 2000 the bound of a record rises by 60 (e^(−10/3) − e^(−20/3)) = 2.06.
+    """
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=2000)
+    path = recorded_run(tmp_path / "runs", config, likelihood=93.0)
+    recorded_run(tmp_path / "runs", dataclasses.replace(config, learning_rate=3e-4), bound=-120.0)
+    lines = [{"update": u, "validation_bound": bound} for u, bound in ((4000, -99.0), (8000, -95.0))]
+    with (path / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    runs, _ = collected([tmp_path])
+    measured = number(runs, Cell.of(config), 1000)
+    assert (measured.value, measured.updates, len(runs)) == (93.0, 2000, 2)
+    assert last_doubling(directory.load(path)) == pytest.approx(4.0)
+    assert last_doubling(directory.load(path), "best", 2000) == pytest.approx(2.06, abs=0.005)
+    text = write_report([tmp_path], tmp_path / "report")[0].read_text()
+    assert "+0.20<br><sub>2k updates, last doubling +2.06</sub>" in text
+    assert "93.00 ± 0.25<br><sub>test, K = 1000, best weights, after 2k updates</sub>" in text
+
+
+def test_an_evaluation_of_parameters_that_were_replaced_is_no_number(tmp_path):
+    """`vimco evaluate` may read the best parameters of update 1000, and end after the training, at 2000."""
+    config = RunConfig(num_samples=5, updates=2000)
+    path = recorded_run(tmp_path / "runs", config, likelihood=92.0)
+    summary = json.loads((path / "summary.json").read_text())
+    early = {**summary["evaluations"][0], "update": 1000, "negative_log_likelihood": 95.0}
+    summary["evaluations"].insert(0, early)
+    (path / "summary.json").write_text(json.dumps(summary))
+    assert directory.load(path).evaluation(1000)["negative_log_likelihood"] == 92.0
+    assert "95.00" not in write_report([tmp_path / "runs"], tmp_path / "report")[0].read_text()
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": 2500, "train_bound": -90.0}) + "\n")
+    assert number(collected([tmp_path / "runs"])[0], Cell.of(config), 1000).value == 92.0
+    (path / "summary.json").write_text(json.dumps({**summary, "evaluations": [early]}))
+    assert number(collected([tmp_path / "runs"])[0], Cell.of(config), 1000) is None
 
 
 def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path, capfd):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from vimco import __version__
 from vimco.errors import UsageError
@@ -171,7 +172,13 @@ def _row(run: Run) -> tuple[Entry, ...]:
 
 
 def _likelihoods(run: Run) -> Entry:
-    measured = [(e, "") for e in run.evaluations]
+    def kind(evaluation: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(evaluation[name] for name in ("split", "weights", "num_samples", "seed"))
+
+    evaluations, ended = run.evaluations, run.summary().get("updates", 0)
+    latest = {kind(e): e["update"] for e in sorted(evaluations, key=lambda e: e["update"])}
+    present = [e for e in evaluations if e["update"] == latest[kind(e)] and (run.is_finished or e["update"] > ended)]
+    measured = [(e, "") for e in present]
     measured += [(e, f", after {short_count(n)} updates") for n, stage in run.stages.items() for e in stage]
     if not measured:
         return Entry("not evaluated", is_missing=True)

@@ -3,6 +3,8 @@
 
 const DASHES = { "-": "", "--": "6 3", ":": "1.5 3", "-.": "6 3 1.5 3" };
 const MARGIN = { left: 50, right: 26, top: 24, bottom: 36 };
+const smallest = (values) => values.reduce((a, b) => Math.min(a, b), Infinity); // there may be too many for one call
+const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const words = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
 function element(name, attributes = {}, ...children) {
@@ -26,7 +28,7 @@ function scale(low, high, start, end, isLogarithmic, most) {
   } else {
     const rough = (high - low) / most || 1, size = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * size).find((s) => s >= rough);
-    for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(i * step);
+    for (let i = Math.ceil(low / step); i * step <= high && ticks.length <= 2 * most; i++) ticks.push(i * step);
   }
   return { place, ticks: ticks.filter((t) => t >= low && t <= high) };
 }
@@ -70,9 +72,9 @@ function plot(figure, number) {
   // The range of bounds hides the steep first steps; all panels share it.
   function range(curves) {
     const values = curves.flatMap((c) => c.y);
-    if (isLogarithmic) return [Math.min(...values) / 1.1, Math.max(...values) * 1.1];
-    const low = Math.min(...curves.map((c) => c.y[Math.floor(c.y.length / 8)])), high = Math.max(...values);
-    const margin = 0.05 * (high - low) || 1;
+    if (isLogarithmic) return [smallest(values) / 1.1, largest(values) * 1.1];
+    const low = smallest(curves.map((c) => c.y[Math.floor(c.y.length / 8)])), high = largest(values);
+    const margin = 0.05 * (high - low) || Math.max(1, 0.001 * Math.abs(high));
     return [low - margin, high + margin];
   }
 
@@ -93,7 +95,7 @@ function plot(figure, number) {
         continue;
       }
       const updates = curves.flatMap((c) => c.x);
-      const x = scale(isLog ? Math.max(1, Math.min(...updates)) : 0, Math.max(...updates),
+      const x = scale(isLog ? Math.max(1, smallest(updates)) : 0, largest(updates),
         MARGIN.left, width - MARGIN.right, isLog, width < 420 ? 4 : isLog ? 8 : 5);
       const y = scale(...range(isLogarithmic ? curves : visible), height - MARGIN.bottom, MARGIN.top, isLogarithmic, 7);
       const box = { x: MARGIN.left, y: MARGIN.top, width: width - MARGIN.left - MARGIN.right,

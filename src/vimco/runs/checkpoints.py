@@ -21,6 +21,7 @@ _LATER_KINDS = {
     "logged_update": int,
     "logged_seconds": float,
     "processor_seconds": float,
+    "validated_update": int,
     "identity": {},
     "checksum": str,
 }
@@ -36,6 +37,7 @@ class Progress:
     best_average: dict[str, Any] | None = None
     logged_update: int = 0  # of the last line of metrics
     logged_seconds: float = 0.0
+    validated_update: int = 0  # of the last validation
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,14 @@ def _read(path: Path) -> Checkpoint:
     for name, kind in kinds.items():
         if not is_json_of(facts.get(name), kind):
             raise DamagedFileError(f"{path} is damaged: its field {name!r} is not what a run writes there.")
-    counts = [0, facts.get("logged_update", 0), facts["update"], MAX_UPDATES]
+    logged = facts.get("logged_update", facts["update"])
+    counts = [0, facts.get("validated_update", logged), logged, facts["update"], MAX_UPDATES]
     times = [0, facts.get("logged_seconds", 0), facts["seconds"]]
     if counts != sorted(counts) or times != sorted(times):
         raise DamagedFileError(f"{path} is damaged: its updates or its times are not possible.")
     if "update" in arrays and not np.array_equal(arrays["update"], facts["update"]):
         raise DamagedFileError(f"{path} is damaged: it is of two updates at once.")
-    given = {"logged_update": facts["update"], "logged_seconds": facts["seconds"], **facts}
+    given = {"logged_update": logged, "logged_seconds": facts["seconds"], "validated_update": logged, **facts}
     known: dict[str, Any] = {field.name: given[field.name] for field in fields(Progress) if field.name in given}
     for name in ("seconds", "processor_seconds", "logged_seconds"):  # JSON may hold 3 for 3.0
         known[name] = float(known.get(name, 0.0))

@@ -41,6 +41,9 @@ METRICS = "metrics.jsonl"  # one line a log point, each with its `update`
 SUMMARY = "summary.json"  # the results, evaluations (`stages`: those from before an extension) and `noise`
 BEST: dict[str, str] = {"best": "best.safetensors", "best-average": "best_average.safetensors"}
 
+# What a training writes, without a lock of the records; "lock" is of its own lock.
+OF_TRAINING = (CONFIG, METRICS, checkpoints.CHECKPOINT, *BEST.values(), "curves.png", "samples.png", "lock")
+
 JACKKNIFE = "jackknife_negative_log_likelihood"  # in the record of an evaluation that was asked for it
 
 EVALUATION_SEED = 0  # of the samples for every number of a table
@@ -159,16 +162,17 @@ class Run:
     def evaluation(
         self, num_samples: int, weights: Weights = "best", updates: int | None = None
     ) -> dict[str, Any] | None:
-        """Return its recorded evaluation on the test split, of its best parameters or after `updates`, or None.
+        """Return its recorded evaluation on the test split, of its best parameters now or after `updates`, or None.
 
-        An extended run may find better parameters; an evaluation of the earlier ones then does not count.
+        An evaluation of parameters that were the best at an earlier time does not count.
         """
         wanted = {"split": "test", "weights": weights, "num_samples": num_samples, "seed": EVALUATION_SEED}
-        records = self.stages.get(updates or 0, [])
+        records, best = self.stages.get(updates or 0, []), self.best(weights, updates)
         if not records and updates in (None, self.updates):
-            best = self.best(weights)
-            records = [record for record in self.evaluations if best and record["update"] == best[0]]
-        return next((record for record in records if wanted.items() <= record.items()), None)
+            records = self.evaluations
+        if best is not None:
+            wanted["update"] = best[0]
+        return next((record for record in records if best and wanted.items() <= record.items()), None)
 
     def model(self, weights: Weights = "best") -> Any:
         """Return the model with its best, latest, or best averaged parameters."""
@@ -273,6 +277,7 @@ class Run:
         replaced since belong to nothing else, and are dropped.
         """
         with lock_records(self.path):
+            remove_unfinished_files(self.path, SUMMARY)  # of a process that was killed
             before = _summary(self.path / SUMMARY)
             stages, evaluations = before.get("stages", []), before.get("evaluations", [])
             if before.get("updates") != outcome["updates"]:

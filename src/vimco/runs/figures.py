@@ -116,18 +116,22 @@ def panels(contents: Mapping[str, Sequence[Curve]], quantity: str, *, is_logarit
 
 
 def image_grid(rows: Mapping[str, np.ndarray], image_shape: tuple[int, int]) -> Figure:
-    """Return rows of images (each (number, D), values from 0 to 1) under one another, with their titles at the left."""
+    """Return rows of images (each (number, D), values from 0 to 1) under one another, with their titles at the left.
+
+    Images that are very high or very wide, such as rows of numbers, are stretched to a shape that fits on a page.
+    """
     height, width = image_shape
+    shape = min(max(height / width, 0.25), 8.0)
     columns = max(len(images) for images in rows.values())
     unit = 0.55
-    figure = Figure(figsize=(1.1 + columns * unit, len(rows) * unit * height / width))
+    figure = Figure(figsize=(1.1 + columns * unit, len(rows) * unit * shape))
     grid = figure.subplots(len(rows), 1, squeeze=False)
     figure.subplots_adjust(left=1.1 / figure.get_figwidth(), right=1, top=1, bottom=0, hspace=0.06)
     for axes, (title, images) in zip(grid[:, 0], rows.items(), strict=True):
         strip = np.full((height, columns * (width + 2)), np.nan)
         for i, image in enumerate(images):
             strip[:, i * (width + 2) : i * (width + 2) + width] = image.reshape(image_shape)
-        axes.imshow(strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect=shape * width / height)
         axes.set_axis_off()
         axes.text(-width / 3, height / 2, title, ha="right", va="center", fontsize=7)
     return figure
@@ -166,5 +170,5 @@ def _range_of_bounds(curves: Sequence[Curve]) -> tuple[float, float]:
     """Return the range from the slowest curve after an eighth of its updates to a little above the best."""
     low = min(curve.points[len(curve.points) // 8][1] for curve in curves)
     high = max(value for curve in curves for _, value in curve.points)
-    margin = 0.05 * (high - low) or 1.0
+    margin = 0.05 * (high - low) or max(1.0, 0.001 * abs(high))  # large numbers have no digits for less
     return low - margin, high + margin

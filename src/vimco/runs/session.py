@@ -121,7 +121,7 @@ def resume(
         team.require_same(checkpoint=str((int(state.update), progress)))
         session = _Session(run, team, lock, experiment, state, progress, observer, writers)
         with team.as_one():
-            if given and checkpoint is not None:
+            if checkpoint is not None and given.keys() & set(BUDGET):
                 session.refuse_used_budget()
             if team.is_first:
                 session.repair(checkpoint)
@@ -173,11 +173,14 @@ def train_or_resume(
                     f"{path} holds a run of another configuration: its {name} is {there.identity[name]!r}, and "
                     f"{value!r} here. Choose another --output."
                 )
-    asked = {name: getattr(config, name) for name in (*BUDGET, *CADENCE)}
-    is_same = asked == {name: getattr(there, name) for name in asked}
-    if all(asked[name] is None for name in BUDGET):
-        asked["updates"] = DEFAULT_UPDATES
-    return resume(path, observer, devices=devices, **({} if is_same else asked))
+    changes: dict[str, Any] = {}
+    for names in (BUDGET, CADENCE):
+        asked = {name: getattr(config, name) for name in names}
+        if asked != {name: getattr(there, name) for name in names}:
+            changes |= asked
+    if BUDGET[0] in changes and all(changes[name] is None for name in BUDGET):
+        changes["updates"] = DEFAULT_UPDATES
+    return resume(path, observer, devices=devices, **changes)
 
 
 def _writers(config: RunConfig, team: Team) -> list[Observer]:
@@ -234,7 +237,8 @@ class _Session:
             self.observer.warned(checkpoint.fallback)
             # It replaces the damaged one, which would otherwise be kept as the previous one.
             rename_file(self.run.path / checkpoints.PREVIOUS, self.run.path / checkpoints.CHECKPOINT)
-        remove_unfinished_files(self.run.path)
+        for name in directory.OF_TRAINING:  # an evaluation may be writing others
+            remove_unfinished_files(self.run.path, name)
         path, logged = self.run.path / directory.METRICS, self.progress.logged_update
         there, damaged = store.metrics_and_damage(path)
         what = ""
@@ -295,6 +299,9 @@ class _Session:
     def _train(self) -> None:
         if self._is_line_due():  # the checkpoint was written just before the line
             self._log_line()
+            self._save()
+        elif self.update and self._is_over() and self.progress.validated_update != self.update:
+            self._validate_last_line()
             self._save()
         self._stop_if_signalled()  # before the first call, which compiles for long
         num_updates, is_first = 1, True
@@ -357,10 +364,20 @@ class _Session:
     def _is_line_due(self) -> bool:
         if self.update in (0, self.progress.logged_update):
             return False
-        return self._is_validation_due() or self.update % self.run.config.log_every == 0
+        return self._is_validation_due() or self.update % self._thinned(self.run.config.log_every) == 0
 
     def _is_validation_due(self) -> bool:
-        return self._is_over() or self.update % self.run.config.validate_every == 0
+        return self._is_over() or self.update % self._thinned(self.run.config.validate_every) == 0
+
+    def _thinned(self, every: int) -> int:
+        """Return how often to log in a run that ends by the clock: ever less often after half of the most lines.
+
+        In the j-th doubling after that it is 4^j times less often, so there are never more lines than are read.
+        """
+        doublings = 0
+        while self.total is None and self.update >= 2**doublings * every * MOST_LOGGED // 2:
+            doublings += 1
+        return int(every * 4**doublings)
 
     def _validate(self) -> dict[str, Any]:
         """Return the validation bound with the training K, of the parameters and of their average, and with labels the
@@ -390,6 +407,7 @@ class _Session:
             progress.best_average = self._keep_if_best(
                 "best-average", averaged, line["average_validation_bound"], progress.best_average
             )
+        progress.validated_update = self.update
         return line
 
     def _keep_if_best(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
@@ -436,6 +454,15 @@ class _Session:
         self.latest = {**self.latest, **line}
         for observer in self.observers:
             observer.logged(line)
+
+    def _validate_last_line(self) -> None:
+        """Add a validation to the last line of metrics, where a new budget ends at its update."""
+        with self._compiling(is_first_call=True):
+            validation = self._validate()
+        if self._may_write():
+            line = store.amend_last_line(self.run.path / directory.METRICS, validation)
+            for observer in self.observers:
+                observer.logged(line)
 
     def _save(self) -> None:
         """Write a checkpoint. No process goes on before the first one has written it."""

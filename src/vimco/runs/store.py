@@ -185,6 +185,14 @@ def append_metrics(path: Path, line: dict[str, Any]) -> None:
     append_to_file(path, (json.dumps(with_null(line)) + "\n").encode())
 
 
+def amend_last_line(path: Path, more: dict[str, Any]) -> dict[str, Any]:
+    """Add fields to the last line of a metrics file, and return it."""
+    *others, last = read_metrics(path)
+    amended = {**last, **with_null(more)}
+    write_file(path, "".join(json.dumps(line) + "\n" for line in (*others, amended)).encode())
+    return amended
+
+
 def truncate_metrics(path: Path, update: int) -> None:
     """Remove the lines after an update, which will be written again."""
     kept = [line for line in read_metrics(path) if line["update"] <= update]

@@ -1,9 +1,10 @@
 """The runs in some folders, chosen by validation, and their likelihoods. Nothing here trains."""
 
+import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -73,11 +74,13 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
     """Return the finished run of a cell with the best validation bound for each seed, or the best unfinished one.
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
+    One that is being extended counts as it was at its last end.
     With `until` the runs that have reached this update are compared as they were then: another rate may have been best.
     Of equal bounds, as with and without averaging, an evaluated run is chosen.
     """
     if until is None:
-        ranked = [(run.is_finished, best[1], run) for run in on_protocol(runs, cell) if (best := run.best(weights))]
+        ends = [(run.summary().get("updates"), run) for run in on_protocol(runs, cell)]
+        ranked = [(end is not None, best[1], run) for end, run in ends if (best := run.best(weights, end))]
     else:
         reached = [run for run in on_protocol(runs, cell) if run.updates >= until]
         ranked = [(True, best[1], run) for run in reached if (best := run.best(weights, until))]
@@ -99,6 +102,11 @@ def usual_length(lengths: Iterable[int]) -> int:
     """Return the length that most have, the longest of several such; 0 if there is none."""
     counts = Counter(lengths)
     return max(counts, key=lambda length: (counts[length], length), default=0)
+
+
+def deviation(values: Collection[float]) -> float:
+    """Return the standard deviation of two values or more; NaN if one is not finite."""
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,7 @@ def number(
     length = max(length for length, *_ in evaluated)
     averaged = [(run, record) for its_length, run, record in evaluated if its_length == length]
     values = [record["negative_log_likelihood"] for _, record in averaged]
-    error = averaged[0][1]["standard_error"] if len(values) == 1 else stdev(values) / len(values) ** 0.5
+    error = averaged[0][1]["standard_error"] if len(values) == 1 else deviation(values) / len(values) ** 0.5
     return Number(fmean(values), error, tuple(run for run, _ in averaged), length)
 
 

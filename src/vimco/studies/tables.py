@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import NamedTuple
 
 from vimco.estimators import ESTIMATORS
@@ -11,7 +11,7 @@ from vimco.runs.directory import Run, Weights
 from vimco.studies.cells import PAPER, Cell, short_title_of
 from vimco.studies.curves import validation_points
 from vimco.studies.document import Block, Entry, Table, Text, Versions, anchor, minus, short_count
-from vimco.studies.results import Number, chosen, number, on_protocol, rates_of
+from vimco.studies.results import Number, chosen, deviation, number, on_protocol, rates_of
 from vimco.studies.study import Study
 
 EXPLANATION = (
@@ -117,7 +117,7 @@ def distances(study: Study, runs: Sequence[Run], published: Mapping[Cell, float]
 def _difference(measured: Number | None, published: float, weights: Weights) -> Entry:
     if measured is None:
         return Entry("–")
-    rise = last_doubling(measured.runs[0], weights)
+    rise = last_doubling(measured.runs[0], weights, measured.updates)
     doubling = "" if rise is None else f", last doubling {_signed(rise)}"
     return Entry(_signed(measured.value - published), f"{short_count(measured.updates)} updates{doubling}")
 
@@ -126,9 +126,11 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def last_doubling(run: Run, weights: Weights = "best") -> float | None:
-    """Return by how many nats the validation bound rose over the second half of a run; None without a point there."""
-    points = run.curve("validation_bound" if weights == "best" else "average_validation_bound")
+def last_doubling(run: Run, weights: Weights = "best", until: int | None = None) -> float | None:
+    """Return by how many nats the validation bound rose over the second half of a run, or of its updates up to `until`;
+    None without a point in the first half."""
+    curve = run.curve("validation_bound" if weights == "best" else "average_validation_bound")
+    points = [(update, value) for update, value in curve if until is None or update <= until]
     earlier = [value for update, value in points if update <= points[-1][0] / 2]
     return points[-1][1] - earlier[-1] if earlier else None
 
@@ -224,7 +226,7 @@ def _table_of_seeds(caption: str, rows: Sequence[_Seeds]) -> Table | None:
     for cell, updates, rates, values in rows:
         title = Entry(f"{cell.title}, K = {cell.num_samples}", f"{short_count(updates)} updates, rate {rates}")
         shown = (Entry(minus(values[seed]) if seed in values else "–") for seed in seeds)
-        body.append((title, *shown, Entry(minus(fmean(values.values()))), Entry(f"{stdev(values.values()):.2f}")))
+        body.append((title, *shown, Entry(minus(fmean(values.values()))), Entry(f"{deviation(values.values()):.2f}")))
     headings = ("method", *(f"seed {seed}" for seed in seeds), "mean", "standard deviation")
     return Table(caption, headings, tuple(body)) if body else None
 

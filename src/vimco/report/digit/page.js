@@ -536,7 +536,7 @@ const thumbnails = examples.map((example, n) => {
 // The stronger a unit's weights to the layer below, the larger its dot.
 const below = (model.prior.layers[1] ?? model.likelihood).weights[0];
 const strengths = model.prior.layers[0].bias.map((_, i) =>
-  Math.hypot(...below.values.subarray(i * below.columns, (i + 1) * below.columns)),
+  Math.sqrt(below.values.subarray(i * below.columns, (i + 1) * below.columns).reduce((sum, w) => sum + w * w, 0)),
 );
 const strongest = strengths.reduce((a, b) => Math.max(a, b), 0);
 const units = model.isStructured

@@ -68,7 +68,9 @@ def active_units(found: Sequence[Run], rows: Mapping[str, Sequence[Cell]]) -> Ta
             return Entry("not run" if run is None else "not evaluated", is_missing=True)
         record = max(records, key=lambda r: (r["weights"] == "best-average", r["update"], r["num_samples"]))
         kind = "averaged" if record["weights"] == "best-average" else "raw"
-        return Entry(_sum(record["active_units"][::-1]), f"{short_count(run.updates)} updates, {kind} parameters")
+        ended = run.summary().get("updates", run.updates)
+        length = ended if record["update"] <= ended else run.updates  # it is being extended
+        return Entry(_sum(record["active_units"][::-1]), f"{short_count(length)} updates, {kind} parameters")
 
     published = [_sum(units) for row in PUBLISHED_UNITS.values() for units in row]
     body = [
