@@ -45,7 +45,7 @@ def samples_of(K: int, B: int, seed: int = 0, **fields) -> ImportanceSamples:
     return ImportanceSamples(*(jnp.asarray(v.astype(jnp.result_type(float))) for v in values), **fields)
 
 
-OPTIONS = {"stl": ["biased=true"]}  # to take more than one sample
+OPTIONS = {"stl": ["biased=true"], "ovis": ["auxiliary=1"]}  # to take more than one sample, and what there is
 
 
 def with_everything(samples: ImportanceSamples, dreams, estimator: Estimator) -> ImportanceSamples:

@@ -191,6 +191,9 @@ def test_refusals():
         eqx.filter_eval_shape(STL(), plain)
     with pytest.raises(UsageError, match="K >= 2"):
         eqx.filter_eval_shape(RWSDReG(), ImportanceSamples(values[:1], values[:1]))
+    for shared in ({"proposal_is_prior": True}, {"shared_parameters": True}):
+        with pytest.raises(UsageError, match="they may not share parameters, as with the prior as proposal: use DReG"):
+            eqx.filter_eval_shape(RWSDReG(), ImportanceSamples(values, values, **shared))
     for estimator in (DReG, Pathwise):
         with pytest.raises(UsageError, match="below 1; got 1"):
             estimator(order=1.0)

@@ -20,7 +20,7 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
-from vimco.signals import jackknife_bound, naive_signal
+from vimco.signals import jackknife_bound, naive_signal, ovis_signal
 
 MEANS = {"geometric": geometric_mean_of_others, "arithmetic": arithmetic_mean_of_others, "left-out": left_out}
 INF = math.inf
@@ -310,3 +310,21 @@ def test_a_weight_that_is_no_number_is_told_from_a_zero():
         value = np.asarray(function(weights))
         assert np.all(np.isnan(value[..., 0])), function
         assert np.all(np.isfinite(value[..., 1])), function
+
+
+@pytest.mark.parametrize("K", [100, 5000])
+@pytest.mark.parametrize(
+    "signal",
+    [
+        vimco_signal,
+        lambda log_weights: vimco_signal(log_weights, left_out(log_weights)),
+        lambda log_weights: ovis_signal(log_weights, log_weights[:5] + 0.1),
+    ],
+    ids=["geometric", "left-out", "ovis"],
+)
+def test_signals_of_many_samples_have_digits_in_float32(signal, K):
+    """Without f̂, and with OVIS, signal − w̃ is of size 1/K²: a difference of two logarithms of K would be noise."""
+    log_weights = np.random.default_rng(0).normal(-90, 0.3, (K, 4)).astype("float32")
+    exact = signal(log_weights.astype("float64"))
+    error = np.sqrt(np.mean((signal(log_weights) - exact) ** 2))
+    assert error < 0.02 * np.sqrt(np.mean((exact - normalized_weights(log_weights.astype("float64"))) ** 2))

@@ -1,6 +1,7 @@
 """Wrappers of estimators: averages over subsets of the samples, and likelihood annealing."""
 
 import dataclasses
+import re
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ from enumeration import gradient_of_surrogates, sbn_toy
 
 from vimco import NVIL, VIMCO, ImportanceSamples, UsageError, multi_sample_bound, vimco_signal
 from vimco.estimators import BBVI, OVIS, RLOO, RWS, Annealed, LocalExpectations, SubsetAverage, subsets
+from vimco.estimators.subsets import places_of
 from vimco.samples import Auxiliary
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -53,6 +55,18 @@ class TestSubsets:
         np.testing.assert_allclose(slopes.log_proposal, expected, rtol=0, atol=1e-12)
         estimate = eqx.filter_jit(SubsetAverage(VIMCO(), 2))(samples)
         np.testing.assert_allclose(estimate.learning_signal, signal, rtol=0, atol=1e-12)
+
+    def test_no_array_has_an_entry_for_each_pair_of_samples(self):
+        """Blocks of 4 of 10 samples leave two out of each permutation, so some samples are in fewer blocks."""
+        numbers, signal = subsets(10, 4, repeats=3), np.random.default_rng(0).normal(size=24)
+        expected = np.eye(10)[:, numbers.ravel()] @ signal
+        places = places_of(numbers, 10)
+        np.testing.assert_allclose(np.append(signal, 0)[places].sum(1), expected, rtol=1e-12)
+        shape = jax.ShapeDtypeStruct((200, 3), float)
+        average = SubsetAverage(VIMCO(), 10, repeats=5)
+        made = str(jax.make_jaxpr(lambda *arrays: average(ImportanceSamples(*arrays)).learning_signal)(shape, shape))
+        sizes = [np.prod(list(map(int, s.split(",")))) for s in re.findall(r"[fi]\d+\[([\d,]+)\]", made)]
+        assert max(sizes) <= 10 * 200 * 5 * 3
 
     def test_passes_on_what_the_estimator_needs(self):
         samples = sbn_toy("generative").samples(3, 1)

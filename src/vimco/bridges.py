@@ -13,9 +13,10 @@ and log f is not such a sum. A scale that the user puts around sites of the mode
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from vimco.errors import UsageError
@@ -48,7 +49,7 @@ class Site(NamedTuple):
     scale: AnyArray | float  # the user's factor of log_prob; 1.0 without one
     plates: Mapping[str, Plate]
     is_observed: bool
-    is_masked: bool
+    masks: tuple[Any, ...]  # empty where there is none
     is_auxiliary: bool
     is_enumerated: bool
 
@@ -64,10 +65,21 @@ def own_scale(scale: AnyArray | float | None, plates: Iterable[Plate]) -> AnyArr
     return scale / subsampling
 
 
-def is_masked(distribution: Any, masked: type) -> bool:
-    """Return whether a distribution is masked, or contains a masked one; `masked` is the library's class of these."""
+def masks_of(distribution: Any, masked: type) -> tuple[Any, ...]:
+    """Return the masks of a distribution and of those in it; `masked` is the library's class of masked ones."""
     inner = getattr(distribution, "base_dist", None)
-    return isinstance(distribution, masked) or (inner is not None and is_masked(inner, masked))
+    own = (distribution._mask,) if isinstance(distribution, masked) else ()  # type: ignore[attr-defined]
+    return own if inner is None else (*own, *masks_of(inner, masked))
+
+
+def _are_different(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Return whether masks differ; False where they are not known, as while JAX traces, or are on another device."""
+    try:
+        masks = np.broadcast_arrays(*map(np.asarray, (*first, *second)))
+    except (TypeError, ValueError):
+        return False
+    n = len(first)
+    return not np.array_equal(np.logical_and.reduce(masks[:n]), np.logical_and.reduce(masks[n:]))
 
 
 def check_estimator(estimator: Any, instead: str, given: Collection[str] = ("latents_attached",)) -> None:
@@ -100,6 +112,8 @@ def check_estimator(estimator: Any, instead: str, given: Collection[str] = ("lat
 
 def check_guide(estimator: Estimator, guide: Sites) -> None:
     """Refuse a guide beside an estimator that would not train it."""
+    while isinstance(inner := getattr(estimator, "estimator", None), Estimator):  # of an average, or annealed
+        estimator = inner
     if guide and isinstance(estimator, ImportanceSampledEM):
         raise UsageError(
             f"Importance-sampled EM draws all latents from the model's prior, and the guide proposes {min(guide)!r}: "
@@ -119,7 +133,7 @@ def bound_scale(model: Sites, plate: str | None) -> float:
 
 
 def importance_samples(
-    model: Sites, guide: Sites, plate: str | None, samples: Plate | None = None
+    model: Sites, guide: Sites, plate: str | None, samples: Plate | None = None, *, shared_parameters: bool = False
 ) -> ImportanceSamples:
     """Return the record of the samples in one pair of traces, of shape (K, B), or (K,) with no plate named.
 
@@ -147,6 +161,7 @@ def importance_samples(
         log_proposal,
         log_score=None if none_is_reparameterised else log_score,
         latents_attached=bool(drawn) and all(site.log_score is None for site in drawn),
+        shared_parameters=shared_parameters,
         proposal_is_prior=len(drawn) > len(guide),  # True also if the guide proposes some latents: RWS must refuse
     )
 
@@ -194,10 +209,12 @@ def _check_guide_site(site: Site, in_model: Site | None) -> None:
                 "the model, or mark it auxiliary if other sites of the guide make up for its density."
             )
         return
-    if site.is_masked != in_model.is_masked:
+    if bool(site.masks) != bool(in_model.masks) or (site.masks and _are_different(site.masks, in_model.masks)):
+        where = f"in the {'guide' if site.masks else 'model'} alone"
+        where = "otherwise in the guide than in the model" if site.masks and in_model.masks else where
         raise UsageError(
-            f"Latent {site.name!r} is masked in the {'guide' if site.is_masked else 'model'} alone, so one of P and Q "
-            "would lack a factor: put the same mask around both."
+            f"Latent {site.name!r} is masked {where}, so one of P and Q would lack a factor: put the same mask around "
+            "both."
         )
     if _without_leading_ones(site.log_prob.shape) != _without_leading_ones(in_model.log_prob.shape):
         raise UsageError(

@@ -31,7 +31,7 @@ from vimco.bridges import (
     check_guide,
     check_num_samples,
     importance_samples,
-    is_masked,
+    masks_of,
     own_scale,
 )
 from vimco.errors import UsageError
@@ -92,7 +92,8 @@ class MonteCarloObjective(ELBO):
             model_trace, guide_trace = _traces(key, param_map, model, guide, args, kwargs)
             model_sites, guide_sites = _sites(model_trace), _sites(guide_trace)
             check_guide(self.estimator, guide_sites)
-            samples = importance_samples(model_sites, guide_sites, self.plate)
+            common = _parameters(model_trace) & _parameters(guide_trace)
+            samples = importance_samples(model_sites, guide_sites, self.plate, shared_parameters=bool(common))
             return samples, bound_scale(model_sites, self.plate)
 
         keys = jax.random.split(sample_key, self.num_particles)
@@ -141,6 +142,10 @@ def _traces(
     return model_trace, guide_trace
 
 
+def _parameters(program_trace: Trace) -> set[str]:
+    return {name for name, site in program_trace.items() if site["type"] == "param"}
+
+
 def _sites(program_trace: Trace) -> dict[str, Site]:
     return {name: _site(site, program_trace) for name, site in program_trace.items() if site["type"] == "sample"}
 
@@ -162,7 +167,7 @@ def _site(site: dict[str, Any], program_trace: Trace) -> Site:
         scale=own_scale(site["scale"], plates.values()),
         plates=plates,
         is_observed=site["is_observed"],
-        is_masked=is_masked(fn, MaskedDistribution),
+        masks=masks_of(fn, MaskedDistribution),
         is_auxiliary=bool(site["infer"].get("is_auxiliary")),
         is_enumerated=site["infer"].get("enumerate") is not None,
     )

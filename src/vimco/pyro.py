@@ -31,7 +31,7 @@ from vimco.bridges import (
     check_guide,
     check_num_samples,
     importance_samples,
-    is_masked,
+    masks_of,
     own_scale,
 )
 from vimco.errors import UsageError
@@ -97,12 +97,15 @@ class MonteCarloObjective(ELBO):
                 "other: write the guide as a function, or use a guide of pyro.infer.autoguide that is a module."
             )
         with _OneSubsample():
-            traces = [(_sites(model), _sites(guide)) for model, guide in self._get_traces(model, guide, args, kwargs)]
+            drawn = list(self._get_traces(model, guide, args, kwargs))
+        common = set.union(*(_parameters(model) & _parameters(guide) for model, guide in drawn))
+        traces = [(_sites(model), _sites(guide)) for model, guide in drawn]
         for _, sites in traces:
             check_guide(self.estimator, sites)
         K = self.num_particles
         samples = Plate(-self.max_plate_nesting, K, K) if self.vectorize_particles and K > 1 else None
-        records = [importance_samples(model, guide, self.plate, samples) for model, guide in traces]
+        shared = {"shared_parameters": bool(common)}
+        records = [importance_samples(model, guide, self.plate, samples, **shared) for model, guide in traces]
         return self.estimator(_concatenated(records)), bound_scale(traces[0][0], self.plate)
 
     def _get_trace(self, model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Trace, Trace]:
@@ -136,8 +139,13 @@ def _concatenated(records: list[ImportanceSamples]) -> ImportanceSamples:
         torch.cat([record.log_proposal for record in records]),
         None if all(record.log_score is None for record in records) else torch.cat(scores),
         latents_attached=all(record.latents_attached for record in records),
+        shared_parameters=any(record.shared_parameters for record in records),
         proposal_is_prior=any(record.proposal_is_prior for record in records),
     )
+
+
+def _parameters(trace: Trace) -> set[str]:
+    return {name for name, node in trace.nodes.items() if node["type"] == "param"}
 
 
 def _sites(trace: Trace) -> dict[str, Site]:
@@ -172,7 +180,7 @@ def _site(node: dict[str, Any]) -> Site:
         scale=own_scale(node["scale"], plates.values()),
         plates=plates,
         is_observed=node["is_observed"],
-        is_masked=(mask is not None and mask is not True) or is_masked(fn, MaskedDistribution),
+        masks=(*(() if mask is None or mask is True else (mask,)), *masks_of(fn, MaskedDistribution)),
         is_auxiliary=bool(node["infer"].get("is_auxiliary")),
         is_enumerated=node["infer"].get("enumerate") is not None,
     )

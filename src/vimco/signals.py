@@ -75,13 +75,13 @@ def vimco_signal(
     xp = array_namespace(log_weights)
     if log_estimate_of_f is None:
         log_estimate_of_f = geometric_mean_of_others(log_weights)
-    # A common scale of all weights does not change the signal; relative to the largest, float32 is accurate enough.
+    # A common scale of all weights does not change the signal.
     maximum = _finite_maximum(log_weights)
-    relative = log_weights - maximum
+    relative, log_estimate = log_weights - maximum, log_estimate_of_f - maximum
     log_sum = _log(_sum(xp.exp(relative)))
-    log_baseline = xp.logaddexp(_relative_log_sum_of_others(relative), log_estimate_of_f - maximum)
+    log_baseline = xp.logaddexp(_relative_log_sum_of_others(relative), log_estimate)
     has_baseline = log_baseline > -math.inf
-    signal = log_sum - xp.where(has_baseline, log_baseline, 0.0)
+    signal = -_log_change(relative, log_estimate, xp.where(has_baseline, log_baseline, 0.0) - log_sum)
     bound = maximum + log_sum - math.log(log_weights.shape[0])
     return xp.where(log_sum == -math.inf, 0.0, xp.where(has_baseline, signal, bound))
 
@@ -217,8 +217,10 @@ def ovis_signal(
     others = xp.where(has_others, others, 0.0)
     auxiliary = auxiliary_log_weights - maximum
     swapped = xp.logaddexp(others[:, None], auxiliary[None])  # (K, S, *B)
-    baseline = swapped if proposal_is_prior else swapped - xp.exp(auxiliary[None] - swapped)
-    signal = log_sum - xp.mean(baseline, axis=1)
+    baseline = _log_change(relative[:, None], auxiliary[None], swapped - log_sum)  # relative to log_sum
+    if not proposal_is_prior:
+        baseline = baseline - xp.exp(auxiliary[None] - swapped)
+    signal = -xp.mean(baseline, axis=1)
     bound = maximum + log_sum - math.log(log_weights.shape[0])
     return xp.where(log_sum == -math.inf, 0.0, xp.where(has_others, signal, bound))
 
@@ -445,6 +447,23 @@ def sum_of_others(terms: Float[Array, "K *B"], sizes: Float[Array, "K *B"] | Non
     largest = _is_largest(terms if sizes is None else sizes)
     others = xp.where(largest, 0.0, terms)
     return xp.where(largest, _sum(others), _sum(terms) - terms)
+
+
+def _log_change(
+    relative: Float[Array, "K ..."], log_replacement: Float[Array, "..."], plain: Float[Array, "K ..."]
+) -> Float[Array, "K ..."]:
+    """Return log((Σ_i f_i − f_j + f̂_j) / Σ_i f_i), which is `plain` up to rounding, from log-weights and log f̂.
+
+    `plain` is a difference of logarithms of size log K. With many samples a change is small, of size 1/K or 1/K², and
+    then it is computed from the weights: in float32 the rounding of `plain` would be as large.
+    """
+    xp = array_namespace(relative)
+    weights = xp.exp(relative)
+    total = _sum(weights)
+    replacement = xp.exp(xp.where(log_replacement > 80, 80.0, log_replacement))  # far from small, and no overflow
+    change = (replacement - weights) / xp.where(total == 0, 1.0, total)
+    is_small = xp.abs(change) < 0.5
+    return xp.where(is_small, xp.log1p(xp.where(is_small, change, 0.0)), plain)
 
 
 def _relative_log_sum_of_others(relative: Float[Array, "K *B"]) -> Float[Array, "K *B"]:

@@ -119,18 +119,22 @@ def estimate(
     frozen_log_weights: Tensor | None = None,
     latents_attached: bool = False,
     proposal_is_prior: bool = False,
+    shared_parameters: bool = False,
 ) -> Estimate:
     """Return surrogate, bound, learning signal and effective sample size, from the arguments of `surrogate`.
 
     Some estimators need more than log-probabilities: `auxiliary_log_weights` (S, *B), log f of S more draws, for
     OVIS; `latents_attached`, every latent is reparameterised, for `Pathwise`; `frozen_log_weights`, log f with
-    its parameters detached, beside a `log_joint` of detached latents, for `DReG`, `STL` and `RWSDReG`.
+    its parameters detached, beside a `log_joint` of detached latents, for `DReG`, `STL` and `RWSDReG`. Say
+    `proposal_is_prior` where the samples come from the model's own prior, and `shared_parameters` where P and Q have
+    parameters in common, or f is not P / Q: RWS refuses these.
     """
     more: dict[str, Any] = {
         "auxiliary_log_weights": auxiliary_log_weights,
         "frozen_log_weights": frozen_log_weights,
         "latents_attached": latents_attached,
         "proposal_is_prior": proposal_is_prior,
+        "shared_parameters": shared_parameters,
     }
     instead = (
         "in PyTorch a learned baseline is a module, vimco.torch.NVIL or LearnedVIMCO, and for a warm-up of the order "
@@ -141,6 +145,13 @@ def estimate(
             "log_score is for latents that are not reparameterised, and latents_attached=True says that there are "
             "none: leave one of the two out."
         )
+    for name, values in (("auxiliary_log_weights", auxiliary_log_weights), ("frozen_log_weights", frozen_log_weights)):
+        free = 1 if values is auxiliary_log_weights else 0  # S is any number
+        if values is not None and (values.ndim != log_joint.ndim or values.shape[free:] != log_joint.shape[free:]):
+            raise UsageError(
+                f"{name} has the shape of log_joint, {tuple(log_joint.shape)}"
+                f"{', but for the number of samples' * free}; got {tuple(values.shape)}."
+            )
     given = [name for name, value in more.items() if value is not None and value is not False]
     check_estimator(estimator, instead, given)
     return estimator(dataclasses.replace(_samples(log_joint, log_proposal, log_score), **more))
@@ -230,7 +241,7 @@ class NVIL(_LearnedBaseline):
     `network` maps the observation to b(x), of shape (*B): a `BaselineNetwork`, or a module of your own; hand its
     parameters to the optimizer. The options, and which parameters the normaliser scales, are those of `vimco.NVIL`.
     Say `proposal_is_prior=True` where the samples come from the model's own prior, and `shared_parameters=True` where P
-    and Q have parameters in common.
+    and Q have parameters in common, or f is not P / Q.
 
     In training mode each call updates the running moments. The mean is used before it has seen the current samples,
     since a baseline that had seen them would add a bias. Call it once under `torch.no_grad()` before training;

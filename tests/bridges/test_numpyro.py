@@ -646,6 +646,16 @@ def masked():
         latent()
 
 
+def rows_masked(*values):
+    rows = jnp.stack(list(map(jnp.asarray, values)))
+
+    def program():
+        with numpyro.plate("data", 2), mask(mask=rows):
+            latent()
+
+    return program
+
+
 def enumerated():
     latent(infer={"enumerate": "parallel"})
 
@@ -683,6 +693,12 @@ def wide():
         (latent, scaled, None, "'h' of the guide is scaled"),
         (latent, masked, None, "'h' is masked in the guide alone"),
         (masked, latent, None, "'h' is masked in the model alone"),
+        (
+            rows_masked(True, False),
+            rows_masked(True, True),
+            None,
+            "'h' is masked otherwise in the guide than in the model",
+        ),
         (latent, lambda: (latent(), latent("u")), None, "The guide draws 'u', which the model does not have"),
         (lambda: latent(obs=1.0), latent, None, "The guide draws 'h', which the model observes"),
         (wide, latent, None, r"batch shape \(\) in the guide and \(4,\) in the model"),
@@ -695,6 +711,30 @@ def test_what_cannot_be_right_is_refused(model, guide, plate, sentence):
     objective = MonteCarloObjective(vimco.VIMCO(), num_samples=2, plate=plate)
     with pytest.raises(vimco.UsageError, match=f"(?s){sentence}"):
         traced(objective, {}, model, guide)
+
+
+def test_the_same_mask_is_no_other_and_an_unknown_one_is_the_user_s():
+    objective = MonteCarloObjective(vimco.VIMCO(), num_samples=2)
+    traced(objective, {}, rows_masked(True, False), rows_masked(True, False))
+    jax.eval_shape(lambda a: traced(objective, {}, rows_masked(a, True), rows_masked(True, a)), jnp.asarray(True))
+
+
+@pytest.mark.parametrize("estimator", [vimco.RWS(), vimco.VIMCO()])
+def test_a_parameter_in_model_and_guide(estimator):
+    """RWS has a rule for each of the two; VIMCO follows the gradient of one bound."""
+
+    def program():
+        return numpyro.sample("h", dist.Bernoulli(logits=numpyro.param("shared", jnp.array(0.3))))
+
+    def model():
+        numpyro.sample("x", dist.Bernoulli(0.2 + 0.5 * program()), obs=1.0)
+
+    objective = MonteCarloObjective(estimator, num_samples=2)
+    if isinstance(estimator, vimco.VIMCO):
+        assert jnp.isfinite(objective.loss(jax.random.key(0), {}, model, program))
+        return
+    with pytest.raises(vimco.UsageError, match="they may not share parameters"):
+        objective.loss(jax.random.key(0), {}, model, program)
 
 
 @pytest.mark.parametrize(
@@ -749,10 +789,11 @@ def test_importance_sampled_em_refuses_a_guide_even_of_one_latent():
     def guide(x):
         numpyro.sample("a", dist.Bernoulli(logits=numpyro.param("q", 0.0)))
 
-    objective = MonteCarloObjective(vimco.ImportanceSampledEM(), 2)
-    with pytest.raises(vimco.UsageError, match="the guide proposes 'a': leave the guide empty, or use RWS"):
-        traced(objective, {"q": 0.0}, model, guide, 1.5)
-    traced(objective, {}, model, lambda x: None, 1.5)
+    em = vimco.ImportanceSampledEM()
+    for objective in (MonteCarloObjective(em, 2), MonteCarloObjective(vimco.SubsetAverage(em, 2), 3)):
+        with pytest.raises(vimco.UsageError, match="the guide proposes 'a': leave the guide empty, or use RWS"):
+            traced(objective, {"q": 0.0}, model, guide, 1.5)
+        traced(objective, {}, model, lambda x: None, 1.5)
 
 
 def test_mutable_state_is_refused():

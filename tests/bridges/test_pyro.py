@@ -477,6 +477,14 @@ def masked():
         latent()
 
 
+def rows_masked(*values):
+    def program():
+        with pyro.plate("data", 2), poutine.mask(mask=torch.tensor(values)):
+            latent()
+
+    return program
+
+
 def enumerated():
     latent(infer={"enumerate": "parallel"})
 
@@ -515,6 +523,12 @@ def wide():
         (latent, scaled, None, "'h' of the guide is scaled"),
         (latent, masked, None, "'h' is masked in the guide alone"),
         (masked, latent, None, "'h' is masked in the model alone"),
+        (
+            rows_masked(True, False),
+            rows_masked(True, True),
+            None,
+            "'h' is masked otherwise in the guide than in the model",
+        ),
         (latent, lambda: (latent(), latent("u")), None, "The guide draws 'u', which the model does not have"),
         (lambda: latent(obs=torch.tensor(1.0)), latent, None, "The guide draws 'h', which the model observes"),
         (wide, latent, None, r"batch shape \(\) in the guide and \(4,\) in the model"),
@@ -569,6 +583,23 @@ def test_importance_sampled_em_refuses_a_guide():
     with pytest.raises(vimco.UsageError, match="the guide proposes 'h': leave the guide empty, or use RWS"):
         objective.loss(latent, latent)
     assert objective.loss(latent, lambda: None) == 0  # nothing is observed
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_a_parameter_in_model_and_guide_is_refused_by_rws(vectorized):
+    """It has a rule for each of the two; VIMCO follows the gradient of one bound."""
+    pyro.clear_param_store()
+
+    def program():
+        return pyro.sample("h", dist.Bernoulli(logits=pyro.param("shared", torch.tensor(0.3))))
+
+    def model():
+        pyro.sample("x", dist.Bernoulli(0.2 + 0.5 * program()), obs=torch.tensor(1.0))
+
+    options = {"num_samples": 2} | ({"vectorize_particles": True, "max_plate_nesting": 1} if vectorized else {})
+    assert math.isfinite(MonteCarloObjective(vimco.VIMCO(), **options).loss(model, program))
+    with pytest.raises(vimco.UsageError, match="they may not share parameters"):
+        MonteCarloObjective(vimco.RWS(), **options).loss(model, program)
 
 
 def test_vimco_with_one_sample_is_refused_in_the_words_of_the_core():

@@ -270,6 +270,24 @@ def test_mistakes_get_a_sentence(arguments, sentence):
         vimco.torch.surrogate(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "fields", "sentence"),
+    [
+        (vimco.RWS(), {"shared_parameters": True}, "they may not share parameters, and f must be P / Q"),
+        (
+            vimco.OVIS(3),
+            {"auxiliary_log_weights": torch.zeros(3)},
+            r"of log_joint, \(2, 3\), but for the number of samples",
+        ),
+        (vimco.OVIS(1), {"auxiliary_log_weights": torch.zeros(4, 3)}, r"there are 4: use OVIS\(4\), or draw as many"),
+        (vimco.DReG(), {"frozen_log_weights": torch.zeros(3)}, r"the shape of log_joint, \(2, 3\); got \(3,\)"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(estimator, fields, sentence):
+    with pytest.raises(vimco.UsageError, match=sentence):
+        vimco.torch.surrogate(torch.zeros(2, 3), torch.zeros(2, 3), estimator, **fields)
+
+
 def test_all_latents_attached_leave_no_score():
     zeros = torch.zeros(2, 3)
     with pytest.raises(vimco.UsageError, match="latents_attached=True says that there are none"):

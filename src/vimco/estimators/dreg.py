@@ -71,6 +71,11 @@ class RWSDReG(Estimator):
         """Return the estimate."""
         if samples.num_samples < 2:
             raise UsageError("The wake update has mean zero at K = 1 and would teach the proposal nothing: use K >= 2.")
+        if samples.proposal_is_prior or samples.shared_parameters:
+            raise UsageError(
+                "RWS-DReG updates model and proposal by different rules, so they may not share parameters, as with the "
+                "prior as proposal: use DReG."
+            )
         weights = normalized_weights(held_constant(samples.log_weights))
         return _frozen_estimate(samples, weights, weights - weights**2)
 

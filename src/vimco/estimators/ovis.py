@@ -27,6 +27,11 @@ class OVIS(Estimator):
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must carry `auxiliary_log_weights`."""
         auxiliary = held_constant(required(samples, Auxiliary(self.auxiliary)))
+        if auxiliary.shape[0] != self.auxiliary:
+            raise UsageError(
+                f"OVIS({self.auxiliary}) takes S = {self.auxiliary} auxiliary samples, and there are "
+                f"{auxiliary.shape[0]}: use OVIS({auxiliary.shape[0]}), or draw as many."
+            )
         log_weights = held_constant(samples.log_weights)
         signal = ovis_signal(log_weights, auxiliary, proposal_is_prior=samples.proposal_is_prior)
         return estimate_from_signal(signal, log_weights, samples)

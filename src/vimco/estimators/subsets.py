@@ -44,6 +44,15 @@ def subsets(num_samples: int, size: int, repeats: int | None = None) -> np.ndarr
     return np.concatenate([order[: blocks * size].reshape(blocks, size) for order in orders]).T
 
 
+def places_of(numbers: np.ndarray, num_samples: int) -> np.ndarray:
+    """Return where each sample stands in the flattened `numbers`, (K, most); the rest of a row is one past the end."""
+    flat = numbers.ravel()
+    order, counts = np.argsort(flat, kind="stable"), np.bincount(flat, minlength=num_samples)
+    places = np.full((num_samples, counts.max()), flat.size)
+    places[np.arange(counts.max()) < counts[:, None]] = order
+    return places
+
+
 class SubsetAverage(Estimator):
     """The average of `estimator` over subsets of `size` of the K samples: the same mean, and less variance.
 
@@ -84,12 +93,13 @@ class SubsetAverage(Estimator):
             fields["log_proposal_of_dreams"] = xp.broadcast_to(dreams, shape)
         estimate = self.estimator(dataclasses.replace(samples, **fields), batch)
         signal = estimate.learning_signal
-        is_chosen = np.eye(samples.num_samples)[:, numbers.ravel()] / numbers.shape[1]
-        shares = xp.asarray(is_chosen, dtype=signal.dtype, device=device(signal))
+        places = xp.asarray(places_of(numbers, samples.num_samples), device=device(signal))
+        flat = xp.reshape(signal, (numbers.size, *samples.log_joint.shape[1:]))
+        in_subsets = xp.concat([flat, xp.zeros_like(flat[:1])])[places]  # (K, most, *B)
         return Estimate(
             xp.mean(estimate.surrogate, axis=0),
             held_constant(samples.log_weights),
-            xp.reshape(shares @ xp.reshape(signal, (numbers.size, -1)), samples.log_joint.shape),
+            xp.sum(in_subsets, axis=1) / numbers.shape[1],
             objective=xp.mean(estimate.bound if estimate.objective is None else estimate.objective, axis=0),
         )
 
