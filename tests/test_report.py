@@ -26,7 +26,7 @@ from vimco.runs.figures import figure_bytes, panels
 from vimco.runs.recipes import RECIPES
 from vimco.studies import STUDIES, Cell
 from vimco.studies.claims import Verdict, by_curves
-from vimco.studies.curves import distinct_curves, signal_points
+from vimco.studies.curves import curves, distinct_curves, signal_points
 from vimco.studies.document import Picture, Table, Text, Versions, short_count
 from vimco.studies.paper import iwae, table_1
 from vimco.studies.paper.protocol import generative
@@ -146,6 +146,25 @@ def test_several_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
     assert value.value == pytest.approx(92.0)
     assert value.standard_error == pytest.approx((7 / 3) ** 0.5)  # variance (4 + 1 + 9) / 2 = 7, over 3 seeds
     assert "3 seeds" in table_of("table-1", tmp_path)["10", "VIMCO"].detail
+
+
+def test_seeds_have_the_rate_of_the_best_run(tmp_path):
+    """Another seed was run at the worse rate alone: it is no part of the number, nor of the claims."""
+    recorded_run(tmp_path, run_of("vimco", 5), bound=-100.0, likelihood=90.0)
+    recorded_run(tmp_path, run_of("vimco", 5, 3e-4), bound=-105.0, likelihood=97.0)
+    recorded_run(tmp_path, run_of("vimco", 5, 3e-4, seed=1), bound=-104.0, likelihood=96.0)
+    assert table_of("table-1", tmp_path)["5", "VIMCO"].text == "90.00 ± 0.25"
+    (best,) = chosen(results_in(tmp_path), generative("vimco", 5)[0])
+    assert (best.config.seed, best.config.learning_rate) == (0, 1e-3)
+    recorded_run(tmp_path, run_of("vimco", 5, seed=1), bound=-101.0, likelihood=92.0)
+    assert table_of("table-1", tmp_path)["5", "VIMCO"].text == "91.00 ± 1.00"
+
+
+def test_curves_of_much_shorter_seeds_are_not_drawn(tmp_path):
+    for seed, updates in enumerate((4000, 3000, 1000)):
+        recorded_run(tmp_path, run_of("vimco", 5, seed=seed, updates=updates))
+    drawn = curves(results_in(tmp_path), generative("vimco", 5))
+    assert [curve.points[-1][0] for curve in drawn] == [4000, 3000]
 
 
 def test_a_seed_without_a_finite_number_costs_no_report(tmp_path):

@@ -34,10 +34,19 @@ def signal_points(run: Run) -> Points:
     return [(update, mean**0.5) for (update, _), mean in zip(points[window - 1 :], means, strict=True) if mean > 0]
 
 
+def without_short_ones(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with at least half as many updates as the longest."""
+    longest = max((run.updates for run in runs), default=0)
+    return [run for run in runs if 2 * run.updates >= longest]
+
+
 def curves(
     runs: Sequence[Run], cells: Iterable[Cell], points_of: Callable[[Run], Points] = validation_points
 ) -> list[Curve]:
-    """Return the curve of the chosen run of each cell and seed, with a colour per K and a line style per estimator."""
+    """Return the curve of the chosen run of each cell and seed, with a colour per K and a line style per estimator.
+
+    Seeds with less than half of the updates of the longest are left out: they would lie below its curve.
+    """
     return [
         Curve(
             cell.short_title,
@@ -47,7 +56,7 @@ def curves(
             ESTIMATORS[cell.estimator].line,
         )
         for cell in cells
-        for run in chosen(runs, cell)
+        for run in without_short_ones(chosen(runs, cell))
         if (points := points_of(run))
     ]
 

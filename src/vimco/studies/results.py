@@ -71,7 +71,7 @@ def on_protocol(runs: Iterable[Run], cell: Cell) -> list[Run]:
 
 
 def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: int | None = None) -> list[Run]:
-    """Return the finished run of a cell with the best validation bound for each seed, or the best unfinished one.
+    """Return the best run of a cell by validation, and for each other seed the best at the same learning rate.
 
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     One that is being extended counts as it was at its last end.
@@ -84,13 +84,17 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
     else:
         reached = [run for run in on_protocol(runs, cell) if run.updates >= until]
         ranked = [(True, best[1], run) for run in reached if (best := run.best(weights, until))]
-    seeds = sorted({run.config.seed for *_, run in ranked})
 
     def rank(entry: tuple[bool, float, Run]) -> tuple[bool, float, bool]:
         records = [entry[2].evaluations, *entry[2].stages.values()]
         return *entry[:2], any(record["weights"] == weights for record in chain.from_iterable(records))
 
-    return [max((r for r in ranked if r[2].config.seed == seed), key=rank)[2] for seed in seeds]
+    rate = max(ranked, key=rank)[2].config.learning_rate if ranked else None
+    of_seed: dict[int, Run] = {}
+    for *_, run in sorted(ranked, key=rank, reverse=True):
+        if run.config.learning_rate == rate:
+            of_seed.setdefault(run.config.seed, run)
+    return [of_seed[seed] for seed in sorted(of_seed)]
 
 
 def rates_of(runs: Iterable[Run]) -> str:

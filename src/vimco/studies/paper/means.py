@@ -6,7 +6,7 @@ from vimco.runs.config import RunConfig
 from vimco.runs.curve import COLOURS, Curve
 from vimco.runs.directory import Run
 from vimco.studies.claims import Claim, by_curves
-from vimco.studies.curves import plot
+from vimco.studies.curves import plot, without_short_ones
 from vimco.studies.document import Block
 from vimco.studies.paper.protocol import at_every_rate, generative
 from vimco.studies.results import chosen
@@ -35,7 +35,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         f"K = {K}": [
             Curve(title, "", points, colour, line)
             for (name, title), colour, line in zip(STAND_INS.items(), COLOURS, ("-", "--", ":", "-."), strict=False)
-            for run in chosen(found, generative(name, K)[0])
+            for run in without_short_ones(chosen(found, generative(name, K)[0]))
             if (points := run.curve("validation_bound"))
         ]
         for K in SIZES

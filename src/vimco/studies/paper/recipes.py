@@ -86,9 +86,13 @@ def _has_reached(run: Run, length: int) -> bool:
 
 
 def _best(runs: Sequence[Run], length: int, weights: Weights) -> tuple[float, Run] | None:
-    """Return the best bound up to a length, and its run, of runs that differ in seed or averaging alone."""
+    """Return the best bound up to a length, and its run, of runs that differ in seed or averaging alone.
+
+    Only the first seed counts: the best of several would have an advantage over rows with one.
+    """
     reached = [run for run in runs if _has_reached(run, length)]
-    known = [(best[1], run) for run in reached if (best := run.best(weights, length))]
+    first = min((run.config.seed for run in reached), default=0)
+    known = [(b[1], run) for run in reached if run.config.seed == first and (b := run.best(weights, length))]
     return max(known, key=lambda pair: pair[0], default=None)
 
 
