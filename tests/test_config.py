@@ -24,7 +24,7 @@ def test_integers_that_no_float_can_hold_are_refused():
     """A file of a run may have one, and the check must not fail itself."""
     assert not fits(10**400, float)
     assert not fits(10**400, int | None)
-    assert fits(2**63 - 1, float)
+    assert fits(10**30, float)  # other checks have better words for it
 
 
 def test_defaults_are_the_papers_protocol():

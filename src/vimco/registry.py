@@ -173,7 +173,7 @@ def text(value: Any) -> str:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return whether a value has a type. An integer (of 64 bits) is also a float; true and false are not."""
+    """Return whether a value has a type. An integer that a float can hold is also one; true and false are not."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         return any(fits(value, argument) for argument in arguments)
@@ -181,7 +181,7 @@ def fits(value: object, hint: Any) -> bool:
         return value in arguments
     if origin is tuple:
         return isinstance(value, tuple) and all(fits(item, arguments[0]) for item in value)
-    if hint in (int, float) and (isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63)):
+    if hint in (int, float) and (isinstance(value, bool) or (isinstance(value, int) and abs(value) > 10**300)):
         return False
     return isinstance(value, (int, float)) if hint is float else isinstance(value, hint)
 
