@@ -33,6 +33,7 @@ from program import (
 
 import vimco
 from vimco import cli, files
+from vimco.cli.terminal import TrainingDisplay
 from vimco.data import load_dataset
 from vimco.errors import UsageError
 from vimco.files import replace_file
@@ -703,7 +704,8 @@ def test_another_cadence_does_not_refuse_a_budget_that_is_used_up(tmp_path):
         session.resume(run.path, minutes=1e-7)
 
 
-def test_a_budget_that_ends_at_the_last_line_is_validated(tmp_path):
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_budget_that_ends_at_the_last_line_is_validated(tmp_path, is_lost):
     """The process was killed after the line and the checkpoint of update 30; a study may ask for 30 updates then."""
     config = dataclasses.replace(SMALL, updates=100, validate_every=1000, checkpoint_seconds=0.0)
     path = tmp_path / "run"
@@ -716,9 +718,11 @@ def test_a_budget_that_ends_at_the_last_line_is_validated(tmp_path):
     with pytest.raises(Killed):
         session.train(config, path, Ended())
     (before,) = (line for line in vimco.load(path).metrics() if line["update"] == 30)
-    run = session.resume(path, updates=30)
-    assert [line["update"] for line in run.metrics()] == [10, 20, 30]
-    assert before.items() <= run.metrics()[-1].items()
+    if is_lost:
+        (path / "metrics.jsonl").write_bytes(b"")
+    run = session.resume(path, TrainingDisplay(), updates=30)
+    assert [line["update"] for line in run.metrics()] == ([30] if is_lost else [10, 20, 30])
+    assert is_lost or before.items() <= run.metrics()[-1].items()
     assert run.best() == (30, run.metrics()[-1]["validation_bound"])
     assert run.update_of("best") == 30
     assert run.evaluate(2).update == 30

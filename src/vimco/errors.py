@@ -1,4 +1,4 @@
-"""The error that this package raises on purpose, and how text from outside is shown."""
+"""The error that this package raises on purpose, a check that raises it, and how text from outside is shown."""
 
 from typing import Any, get_args
 

@@ -460,8 +460,8 @@ class _Session:
         with self._compiling(is_first_call=True):
             validation = self._validate()
         if self._may_write():
-            line = store.amend_last_line(self.run.path / directory.METRICS, validation)
-            for observer in self.observers:
+            line = store.amend_metrics(self.run.path / directory.METRICS, self.update, validation)
+            for observer in self.observers if line.get("train_bound") is not None else ():  # it was not lost
                 observer.logged(line)
 
     def _save(self) -> None:

@@ -185,11 +185,12 @@ def append_metrics(path: Path, line: dict[str, Any]) -> None:
     append_to_file(path, (json.dumps(with_null(line)) + "\n").encode())
 
 
-def amend_last_line(path: Path, more: dict[str, Any]) -> dict[str, Any]:
-    """Add fields to the last line of a metrics file, and return it."""
-    *others, last = read_metrics(path)
+def amend_metrics(path: Path, update: int, more: dict[str, Any]) -> dict[str, Any]:
+    """Add fields to the line of an update, the last of a metrics file, and return it; it may have been lost."""
+    lines = read_metrics(path)
+    last = lines.pop() if lines and lines[-1]["update"] == update else {"update": update}
     amended = {**last, **with_null(more)}
-    write_file(path, "".join(json.dumps(line) + "\n" for line in (*others, amended)).encode())
+    write_file(path, "".join(json.dumps(line) + "\n" for line in (*lines, amended)).encode())
     return amended
 
 
