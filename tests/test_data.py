@@ -1,11 +1,13 @@
 """The data sets, and everything that can go wrong with them. No test uses the network."""
 
 import contextlib
+import dataclasses
 import errno
 import gzip
 import hashlib
 import http.server
 import io
+import lzma
 import os
 import runpy
 import threading
@@ -265,8 +267,23 @@ def test_wrong_folder_leaves_the_cache_as_it_was(tiny, cache, tmp_path):
     assert path.read_bytes() == before
 
 
+def array_with(header):
+    """Return a compressed `.npy` file with this header and no values."""
+    return lzma.compress(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+
+
 @pytest.mark.parametrize(
-    "damage", [lambda c: c[:-5], lambda c: b"", lambda c: b"not xz", lambda c: c[:40] + b"\0" + c[41:]]
+    "damage",
+    [
+        lambda c: c[:-5],
+        lambda c: b"",
+        lambda c: b"not xz",
+        lambda c: c[:40] + b"\0" + c[41:],
+        lambda c: array_with(b"{'descr': '|u1', 'fortran_order': False, 'shape': (12, 2"),
+        lambda c: array_with(b"{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999, 2), }"),
+        lambda c: lzma.compress(b"PK\x03\x04, a zip file it is not"),
+    ],
+    ids=["cut", "empty", "not-xz", "one-byte", "unclosed", "huge", "zip"],
 )
 def test_damaged_cache_is_replaced(tiny, monkeypatch, damage):
     path = fetch("tiny", tiny.folder)
@@ -276,6 +293,20 @@ def test_damaged_cache_is_replaced(tiny, monkeypatch, damage):
     with pytest.warns(UserWarning, match=r"tiny\.npy\.xz cannot be read or is damaged .* It is replaced"):
         assert load_dataset("tiny").checksum == tiny.dataset.checksum
     assert path.read_bytes() == good
+
+
+def test_cache_without_a_checksum_belongs_to_its_files(tiny, cache):
+    """A second version of the files, under the same names, is not answered by the pixels of the first."""
+    identity = dataclasses.replace(tiny.published.identity, checksum=None)
+    first = dataclasses.replace(tiny.published, identity=identity)
+    fetch_published(first, tiny.folder)
+    content = amat(1 - tiny.dataset.test)
+    (tiny.folder / "test.amat").write_bytes(content)
+    file = PublishedFile("test.amat", len(content), hashlib.sha256(content).hexdigest())
+    second = dataclasses.replace(first, files=(*first.files[:2], file))
+    fetch_published(second, tiny.folder)
+    np.testing.assert_array_equal(load_published(first, None).test, tiny.dataset.test)
+    np.testing.assert_array_equal(load_published(second, None).test, 1 - tiny.dataset.test)
 
 
 def test_cache_of_other_pixels_is_refused(tiny, tmp_path):

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -367,6 +369,20 @@ def test_the_models_of_the_site_make_small_pages(name, weights, megabytes, score
     text = digit_page(load(Path(__file__).parent.parent / "docs/models" / name), weights, half=True)
     assert len(text.encode()) < 1e6 * megabytes
     assert f"The test set has {score}" in text  # with a minus sign, in JSON
+
+
+def test_a_page_of_an_odd_name_and_of_no_number(tmp_path):
+    """A name of undecodable bytes is escaped; an evaluation that is not finite gives no sentence."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(Path(__file__).parent.parent / "docs/models/halves", folder)
+    summary = folder / "summary.json"
+    number = re.compile(r'"negative_log_likelihood": [\d.]+')
+    assert number.search(summary.read_text())
+    summary.write_text(number.sub('"negative_log_likelihood": null', summary.read_text()))
+    text = digit_page(load(folder), "best-average", half=True)
+    assert "<title>vimco: caf\\udce9</title>" in text
+    assert text.encode()
+    assert "nats on average" not in text.partition('id="weights"')[0].partition('id="header"')[2]
 
 
 def test_what_has_no_page_is_refused_in_a_sentence(tmp_path):

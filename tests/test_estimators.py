@@ -314,6 +314,33 @@ def test_moments_are_plain_averages_that_turn_exponential():
     assert moments.count == 8
 
 
+@pytest.mark.parametrize("decay", [1.0, 0.75])
+def test_moments_of_batches_of_one_have_the_variance_of_the_stream(decay):
+    """With decay = 1 the plain mean and variance; else those with the weights that an exponential average gives."""
+    stream, moments = np.random.default_rng(0).normal(-90, 7, size=9).astype(np.float32), RunningMoments(decay)
+    for value in stream:
+        moments = moments.updated(jnp.asarray([value]))
+    weights = np.ones(1)
+    for n in range(1, len(stream)):
+        new = max(1 / (n + 1), 1 - decay)
+        weights = np.append(weights * (1 - new), new)
+    mean = weights @ stream
+    assert float(moments.mean) == pytest.approx(mean, rel=1e-5)
+    assert float(moments.variance) == pytest.approx(weights @ (stream - mean) ** 2, rel=1e-4)
+
+
+def test_an_outlier_without_others_in_its_batch_is_divided_by_its_size():
+    """With one example a batch, log f = −5000 has a coefficient of a few units, as in a batch of many."""
+    nvil = NVIL()
+    for value in (0.0, 100.0, -300.0, 50.0, 1000.0):
+        nvil = nvil.updated(nvil(ImportanceSamples(jnp.array([[value]]), jnp.zeros((1, 1)))))
+
+    def surrogate(log_proposal):
+        return jnp.sum(nvil(ImportanceSamples(jnp.array([[-5000.0]]), log_proposal)).surrogate)
+
+    assert -5 < float(jax.grad(surrogate)(jnp.zeros((1, 1)))[0, 0]) < 0
+
+
 def test_moments_pass_over_infinite_residuals():
     moments = moments_of(-3.0, 2.0)
     assert eqx.tree_equal(moments.updated(jnp.array([-jnp.inf, -jnp.inf])), moments)

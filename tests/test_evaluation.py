@@ -348,6 +348,8 @@ def test_where_nobody_checks_types():
 
 
 def test_no_samples_are_refused():
+    with pytest.raises(UsageError, match="one example or more"):
+        evaluate(AnyModel(1.0), Examples(pixels()[:0]), jax.random.key(0), 1)
     with pytest.raises(UsageError, match="one sample or more"):
         evaluate(AnyModel(1.0), Examples(pixels()), jax.random.key(0), 0)
 

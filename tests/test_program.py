@@ -2,8 +2,10 @@
 terminals), and in this process elsewhere."""
 
 import base64
+import contextlib
 import csv
 import dataclasses
+import io
 import json
 import math
 import os
@@ -39,6 +41,7 @@ from program import (
 )
 
 from vimco import __version__, cli
+from vimco.cli import layout
 from vimco.cli.layout import Layout
 from vimco.data import catalogue, load_dataset
 from vimco.errors import UsageError
@@ -625,6 +628,65 @@ def test_completions(program, structured):
         latents, _ = sample(jax.random.split(key, 3)[number], jnp.asarray(originals[:, :32]))
         np.testing.assert_allclose(completed[:, 32:], model.observation_probabilities(latents)[0], rtol=1e-5)
         assert ((completed[:, 32:] > 0) & (completed[:, 32:] < 1)).all()  # grey, not black and white
+
+
+@contextlib.contextmanager
+def printing_to(**descriptors):
+    """Let standard output, or errors, go to these open files."""
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, descriptor in descriptors.items():
+            patch.setattr(sys, name, stack.enter_context(os.fdopen(descriptor, "w", encoding="utf-8")))
+        yield
+
+
+def pipe_without_a_reader():
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+def test_an_evaluation_that_nobody_reads_is_kept(run):
+    number = len(directory.load(run).evaluations)
+    with printing_to(stdout=pipe_without_a_reader()), pytest.raises(SystemExit) as leaving:
+        cli.main(["evaluate", str(run), "--num-samples", "17"])
+    assert leaving.value.code == 128 + signal.SIGPIPE
+    evaluations = directory.load(run).evaluations
+    assert len(evaluations) == number + 1
+    assert evaluations[-1]["num_samples"] == 17
+
+
+def test_a_training_that_nobody_reads_goes_on(tmp_path):
+    pipes = {"stdout": pipe_without_a_reader(), "stderr": pipe_without_a_reader()}
+    with printing_to(**pipes):
+        cli.main(["train", *options(SMALL), "--output", str(tmp_path / "run")])
+    run = directory.load(tmp_path / "run")
+    assert run.summary()["updates"] == run.config.updates
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_under_the_output(run, capsys):
+    number = len(directory.load(run).evaluations)
+    with printing_to(stdout=os.open("/dev/full", os.O_WRONLY)), pytest.raises(SystemExit) as leaving:
+        cli.main(["evaluate", str(run), "--num-samples", "18"])
+    assert leaving.value.code == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert len(directory.load(run).evaluations) == number + 1
+
+
+def test_characters_that_a_terminal_has_not(run, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    cli.main(["evaluate", str(run), "--num-samples", "5"])
+    stream.flush()
+    assert b" nats ? " in stream.buffer.getvalue()
+
+
+def test_ctrl_c_ends_a_process_that_waits_for_others():
+    """JAX waits where Python sees no signals."""
+    with layout._ended_by_ctrl_c():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_page(program, run, structured):

@@ -41,6 +41,7 @@ from vimco.runs import checkpoints, directory, interrupts, locks, pictures, sess
 from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.store import DamagedFileError, read_arrays, write_tree
+from vimco.runs.team import Team
 from vimco.training.evaluation import Evaluation
 
 SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_every=10, validate_every=20)
@@ -564,7 +565,6 @@ def test_new_directories_never_collide(tmp_path, monkeypatch):
     config = RunConfig(data="some/where/digits.npz", seed=3)
     first = directory.new_directory(config)
     assert first == pathlib.Path("runs/digits-generative-vimco-K5-seed3")
-    first.mkdir(parents=True)
     assert directory.new_directory(config) == pathlib.Path("runs/digits-generative-vimco-K5-seed3-2")
 
 
@@ -693,6 +693,25 @@ def test_another_cadence_keeps_the_budget(tmp_path):
     with pytest.raises(session.Interrupted):
         session.train_or_resume(unlimited, run.path, Recorder(stop_at=7))
     assert vimco.load(run.path).config.updates == 100_000
+
+
+def test_a_command_that_is_started_again_after_an_extension_leaves_the_run(tmp_path):
+    config = dataclasses.replace(SMALL, updates=4)
+    run = session.resume(session.train(config, tmp_path / "run").path, updates=6)
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    recorder = Recorder()
+    again = session.train_or_resume(config, run.path, recorder)
+    assert (again.updates, again.config.updates) == (6, 6)
+    assert recorder.warnings == [f"{run.path} has done more than the 4 updates asked for."]
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+def test_an_error_without_a_text_is_raised_in_all_processes(monkeypatch):
+    team = Team()
+    team.size = 2
+    monkeypatch.setattr(team, "_texts", lambda text: [text, ""])
+    with pytest.raises(UsageError, match="TimeoutError"), team.as_one():
+        raise TimeoutError
 
 
 def test_another_cadence_does_not_refuse_a_budget_that_is_used_up(tmp_path):

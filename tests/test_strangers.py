@@ -230,6 +230,21 @@ def test_options_have_limits(field, name, option):
         RunConfig(**{field: name, f"{field}_options": (option,)})
 
 
+def test_numbers_in_a_list_have_limits():
+    with pytest.raises(UsageError, match="The numbers of the option 'hidden' of task gaussian go up to 2,147,483,647"):
+        RunConfig(task="gaussian", layers=(4,), task_options=("hidden=20,10000000000000000000",))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux to count descriptors")
+def test_a_folder_in_the_place_of_a_file_costs_no_descriptor(tmp_path):
+    """A thousand such runs used up all of them, and the good runs after them could not be read."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.read_file(tmp_path, 100)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 @pytest.mark.parametrize("layers", ["2147483647 2147483647 2147483647", "50000 50000"])
 def test_a_model_whose_checkpoint_could_not_be_read(tmp_path, capsys, layers):
     """The first one ended the process within the compiler."""

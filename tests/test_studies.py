@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recorded import recorded_run
@@ -489,6 +490,50 @@ def test_any_engine_serves(tmp_path):
     assert engine.started == [["works", str(tmp_path / "a")], ["works", str(tmp_path / "b")]]
     assert endings.all["a"].notes == ("a note",)
     assert (outcome.failures, outcome.signal_number) == ([], None)
+
+
+@dataclasses.dataclass
+class KilledOnce:
+    """An engine whose first process is killed."""
+
+    number = 1
+    started = 0
+
+    def start(self, arguments):
+        self.started += 1
+        ending = Ending(is_lost=self.started == 1)
+        return SimpleNamespace(ending=lambda: ending)
+
+
+def test_a_killed_process_leaves_a_line_and_no_bar(tmp_path, capsys):
+    engine = KilledOnce()
+    display = StudyDisplay([], engine)
+    assert execute([Note(tmp_path / "a")], engine, display).failures == []
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["started: a", "killed: a: its process died", "started: a", "done: a"]
+    assert [task.description for task in display.bars.tasks] == ["the whole study"]
+
+
+def test_a_run_that_cannot_be_read_stops_no_study(tmp_path, capsys):
+    words = ["study", "structured-nll", "--data", "synthetic", "--updates", "40", "--output", str(tmp_path)]
+    configurations = STUDIES["structured-nll"].adjusted(data="synthetic", updates=40)
+    bad, good, *_ = planned(configurations, tmp_path)
+    for training in (bad, good):
+        recorded_run(training.path.parent, training.config, name=training.path.name)
+    (bad.path / "summary.json").write_text("")
+    with (good.path / "metrics.jsonl").open("a") as file:  # a validation whose line was lost has no speed
+        file.write('{"update": 40, "validation_bound": -99.0}\n')
+    assert vimco(*words, "--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert f"{bad.name} is left out. {bad.path / 'summary.json'} cannot be read" in err
+    assert f"move {bad.path} away" in err
+    assert re.search(rf"^{re.escape(good.name)} +done", out, re.MULTILINE)
+    assert not re.search(rf"^{re.escape(bad.name)} ", out, re.MULTILINE)
+
+
+def test_a_script_has_no_workers(tmp_path, capsys):
+    assert vimco("study", "structured-nll", "--script", "slurm", "--workers", "3", "--output", tmp_path) == 2
+    assert "leave --workers out" in capsys.readouterr().err
 
 
 def test_no_file_beside_the_data_takes_the_place_of_a_module(tmp_path):

@@ -137,12 +137,12 @@ def open_regular(path: Path, limit: int, *, follow: bool = True) -> Iterator[Bin
     Anything else is an OSError: a pipe or a device that would block or never end, a larger file, and with
     `follow=False` a symbolic link.
     """
-    descriptor = os.open(path, os.O_RDONLY | NO_BLOCK | BINARY | (0 if follow else NO_FOLLOW))
-    with os.fdopen(descriptor, "rb") as file:
-        size = _require_regular(descriptor, path)
-        if size > limit:
+    flags = os.O_RDONLY | NO_BLOCK | (0 if follow else NO_FOLLOW)
+    with open_descriptor(path, flags) as descriptor:
+        if _require_regular(descriptor, path) > limit:
             raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
-        yield file
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
 
 
 def read_file(path: Path, limit: int, *, follow: bool = True) -> bytes:

@@ -21,6 +21,8 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from vimco.errors import UsageError
 
+LARGEST = 2**31 - 1  # the largest integer of an option
+
 
 class Option(NamedTuple):
     """One option of an entry."""
@@ -28,7 +30,7 @@ class Option(NamedTuple):
     hint: Any  # its type
     default: Any
     help: str
-    most: int = 2**31 - 1  # the largest integer, and the greatest length of a list
+    most: int = LARGEST  # the largest integer, and the greatest length of a list
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ class Named:
                 ) from None
             if isinstance(number, int | tuple) and (len(number) if isinstance(number, tuple) else number) > most:
                 raise UsageError(f"The option {name!r} of {self.kind} {self.name} goes up to {most:,}; got {value}.")
+            if isinstance(number, tuple) and any(isinstance(item, int) and item > LARGEST for item in number):
+                raise UsageError(
+                    f"The numbers of the option {name!r} of {self.kind} {self.name} go up to {LARGEST:,}; got {value}."
+                )
         return values
 
 

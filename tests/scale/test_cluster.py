@@ -8,6 +8,7 @@ import random
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -487,11 +488,27 @@ def test_a_worker_that_closes_hands_its_task_back(tmp_path, monkeypatch, looks):
 # Mistakes.
 
 
+def test_something_else_listens(tmp_path, monkeypatch):
+    """It accepts a connection and says nothing."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            pytest.raises(UsageError, match=f"No Dask scheduler answers at {address}"),
+            connect(address, None, tmp_path, number=None, most=1, threads=None),
+        ):
+            pass
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--cluster", "127.0.0.1:FREE"], "No Dask scheduler answers at 127.0.0.1:"),
-        (["--cluster", "nowhere://x"], "No Dask scheduler answers at nowhere://x"),
+        (["--cluster", "nowhere://x:1"], "No Dask scheduler answers at nowhere://x:1"),
+        (["--cluster", "http://127.0.0.1:8787/status"], "--cluster is the address of a Dask scheduler"),
+        (["--cluster", "tcp://127.0.0.1"], "--cluster is the address of a Dask scheduler"),
+        (["--cluster", "slrm"], "or one of slurm, pbs, lsf, sge; got 'slrm'"),
+        (["--cluster", "SLURM", "--cluster-options", "missing.yaml"], "cannot be read: No such file"),
         (["--cluster", "127.0.0.1:1", "--cluster-options", "o.yaml"], "are for the batch systems slurm, pbs, lsf, sge"),
         (["--cluster-options", "o.yaml"], "--cluster-options needs --cluster"),
         (["--cluster", "127.0.0.1:1", "--script", "slurm"], "leave --cluster out"),

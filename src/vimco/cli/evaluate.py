@@ -104,7 +104,7 @@ class Evaluate:
             _write_per_example(self.per_example, loaded, evaluations)
 
     def _evaluate_run(self, run: Run) -> Evaluation:
-        """Evaluate a run, print the result, and keep it."""
+        """Evaluate a run, keep the result, and print it."""
         with evaluation_progress(str(run.path)) as progress:
             evaluation = run.evaluate(
                 self.num_samples,
@@ -119,13 +119,16 @@ class Evaluate:
         if self.part is not None:
             run.record_part(evaluation, self.weights, self.part)
             return evaluation
-        if not self.json:
-            _print_evaluation(run, evaluation, self.split, self.weights)
+        problem = None
         if jax.process_index() == 0:
             try:
                 run.record_evaluation(evaluation, self.split, self.weights, self.seed)
             except UsageError as error:  # print the result even if the directory cannot be written
-                note(f"The evaluation is not kept. {error}")
+                problem = f"The evaluation is not kept. {error}"
+        if not self.json:
+            _print_evaluation(run, evaluation, self.split, self.weights)
+        if problem is not None:
+            note(problem)
         return evaluation
 
 

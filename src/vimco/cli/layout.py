@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 import jax
 
-from vimco.cli.terminal import err, labelled, out
+from vimco.cli.terminal import err, give_up_closed_streams, labelled, message_of, out
 from vimco.errors import UsageError
 from vimco.runs.config import words_of
 from vimco.runs.session import Interrupted, LostProcessError
@@ -73,7 +74,7 @@ class Layout:
         out.quiet = err.quiet = rank > 0  # process 0 speaks for all
         with _witness(f"Error: Process {rank} was killed, or JAX ended it because another one was. {again}") as dismiss:
             try:
-                Team().require_same(command=command)
+                Team().require_same(command=command, **{"number of processes": str(self.processes)})
                 yield
                 jax.distributed.shutdown()
             except (Interrupted, CommonError) as error:
@@ -119,9 +120,10 @@ class Layout:
         timer.daemon = True
         timer.start()
         try:
-            jax.distributed.initialize(
-                self.coordinator, self.processes, self.rank, initialization_timeout=2 * JOIN_SECONDS
-            )
+            with _ended_by_ctrl_c():
+                jax.distributed.initialize(
+                    self.coordinator, self.processes, self.rank, initialization_timeout=2 * JOIN_SECONDS
+                )
         except (ValueError, RuntimeError) as error:
             raise UsageError(
                 f"The other processes were not found ({' '.join(str(error).split())[:500]}). Start this by srun, "
@@ -131,8 +133,24 @@ class Layout:
             timer.cancel()
 
 
+@contextlib.contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: JAX waits in a place where Python does not see signals."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _keep_libraries_off_stdout() -> None:
     """Let what C libraries print, Gloo about its connections, go to stderr: stdout has our results alone."""
+    if sys.stdout is None:
+        return
     sys.stdout.flush()
     ours = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -170,17 +188,20 @@ def _leave(error: Exception | KeyboardInterrupt, again: str) -> NoReturn:
     if is_lost_process(error):
         reason = str(error).splitlines()[0][:200]
         _end(f"Another process has ended, so this one ends, too ({reason}). {again}", 1)
-    if isinstance(error, OSError):
-        _end(f"{error}.", 2)
+    if isinstance(error, BrokenPipeError):  # the output pipe was closed, as with `vimco ... | head`
+        os._exit(128 + signal.SIGPIPE)
+    message = message_of(error)
+    if message is not None:
+        _end(message, 2)
     traceback.print_exception(error)
     os._exit(1)
 
 
 def _end(message: str, status: int) -> NoReturn:
+    give_up_closed_streams()
     err.quiet = False
     err.print(labelled("Error:", "red", message))
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    give_up_closed_streams()  # which also writes what waits in the others
     os._exit(status)
 
 

@@ -34,7 +34,7 @@ class Noise:
     plugin: Plugin = None
 
     def __call__(self) -> None:
-        """Measure, print a table, and keep the numbers in the run's summary."""
+        """Measure, keep the numbers in the run's summary, and print a table."""
         if self.num_samples is not None and not 1 <= self.num_samples <= MAX_INTEGER:
             raise UsageError(f"--num-samples must be positive, and at most {MAX_INTEGER:,}; got {self.num_samples}.")
         if not 2 <= self.draws <= MAX_INTEGER:
@@ -42,14 +42,17 @@ class Noise:
         run = directory.load(self.run)
         options = {"num_samples": self.num_samples, "draws": self.draws, "weights": self.weights}
         records = list(noise_records(run, self.estimators, **options))  # type: ignore[arg-type]
+        problem = None
+        try:
+            run.record_noise(records)
+        except UsageError as error:  # print the result even if the directory cannot be written
+            problem = f"The numbers are not kept. {error}"
         if self.json:
             out.print_json(json.dumps(list(map(with_null, records))), ensure_ascii=True)
         else:
             _print_table(run.path.name, records)
-        try:
-            run.record_noise(records)
-        except UsageError as error:  # print the result even if the directory cannot be written
-            note(f"The numbers are not kept. {error}")
+        if problem is not None:
+            note(problem)
 
 
 def _print_table(name: str, records: list[dict]) -> None:

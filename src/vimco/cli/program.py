@@ -3,15 +3,13 @@
 import contextlib
 import dataclasses
 import io
-import os
 import shlex
 import signal
 import sys
 import threading
 import warnings
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, cast
 
-import jax
 import tyro
 
 from vimco import Interrupted, UsageError, __version__
@@ -24,7 +22,7 @@ from vimco.cli.page import Page
 from vimco.cli.report import Report
 from vimco.cli.sample import Sample
 from vimco.cli.study import RunStudy
-from vimco.cli.terminal import err, labelled, note, out
+from vimco.cli.terminal import err, give_up_closed_streams, labelled, message_of, note, out
 from vimco.cli.train import Resume, Train, print_named_options, refuse_changes
 from vimco.errors import printable
 from vimco.plugins import load_plugin, plugin_arguments
@@ -73,6 +71,9 @@ vimco COMMAND --help explains a command's options; vimco --version gives the ver
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program `vimco`. Exit with status 2 after a user's mistake, and with 130 or 143 after a signal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a character that the terminal has not is no reason to stop
     try:
         _call(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:  # also one during the printing of a message
@@ -95,24 +96,21 @@ def _call(arguments: list[str]) -> None:
             if isinstance(command, Train) and command.resume is not None:
                 refuse_changes(command, command.resume, arguments)
             command()
-    except UsageError as error:
-        _exit_with_error(str(error))
     except Interrupted as interruption:
         layout = getattr(command, "layout", Layout()).words
         again = shlex.join(["vimco", *plugin_arguments(), "resume", str(interruption.run.path), *layout])
         err.print(f"{interruption} Resume with: {again}")
         sys.exit(128 + interruption.signal_number)
     except BrokenPipeError:  # the output pipe was closed, as with `vimco ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:  # for example, a file or folder that may not be read
-        _exit_with_error(f"{error}.")
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+        give_up_closed_streams()
+        sys.exit(128 + signal.SIGPIPE)
+    except Exception as error:
+        message = message_of(error)
+        if message is None:
             raise
-        _exit_with_error(
-            "The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers."
-        )
+        give_up_closed_streams()
+        err.print(labelled("Error:", "red", message))
+        sys.exit(2)
 
 
 def _parsed(arguments: list[str]) -> Any:
@@ -163,8 +161,3 @@ def parser() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to return it
         return tyro.extras.get_parser(cast(type, Command), prog="vimco", config=SYNTAX)
-
-
-def _exit_with_error(message: str) -> NoReturn:
-    err.print(labelled("Error:", "red", message))
-    sys.exit(2)

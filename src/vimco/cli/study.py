@@ -18,6 +18,7 @@ from vimco.cli.options import Plugin
 from vimco.cli.terminal import bars, download_progress, err, labelled, note, out, print_table
 from vimco.errors import UsageError, printable
 from vimco.files import write_file
+from vimco.plugins import plugin_arguments
 from vimco.report.terminal import print_section
 from vimco.runs.config import words_of
 from vimco.studies import STUDIES, Cell, Study
@@ -57,7 +58,7 @@ class RunStudy:
     """Runs at a time, each in a separate process: 1; on a cluster as many as its workers have threads; and with a batch
     system a job for each run."""
     threads: int | None = None
-    """Cores of each process; by default all are shared out."""
+    """Cores of each process; by default all are shared out, and a job of --script has one."""
     cluster: str | None = None
     """Run on a Dask cluster: the address of its scheduler, such as host:8786; or slurm, pbs, lsf or sge, whose jobs
     become a cluster."""
@@ -83,6 +84,8 @@ class RunStudy:
             raise UsageError("--cluster-options needs --cluster: slurm, pbs, lsf or sge.")
         if self.cluster is not None and self.script is not None:
             raise UsageError("--script writes a job array instead of running the study: leave --cluster out.")
+        if self.workers is not None and self.script is not None:
+            raise UsageError("The batch system decides how many jobs of a --script run at a time: leave --workers out.")
         for rate in self.rates:
             if not 0 < rate < math.inf:
                 raise UsageError(f"--rates must be positive and finite; got {rate:g}.")
@@ -95,7 +98,11 @@ class RunStudy:
             averaging=self.averaging,
             only=self.only,
         )
-        trainings = planned(configurations, self.output)
+        trainings, damaged = _readable(planned(configurations, self.output))
+        for training, reason in damaged:
+            note(f"{training.name} is left out. {reason}")
+        if not trainings:
+            raise UsageError("No run of this study can be read.")
         _print_plan(study, trainings, self.workers or 1)
         if self.dry_run:
             return
@@ -121,6 +128,7 @@ class RunStudy:
                 note(problem)
             of_data = [run for run in runs if run.data["checksum"] == checksum]
             print_section(study.section(of_data), self.output, out)
+        outcome.failures += damaged
         _finish(outcome, self.output)
 
     @contextlib.contextmanager
@@ -174,10 +182,18 @@ class StudyDisplay(Watch):
 
     def ended(self, task: Task, ending: Ending) -> None:
         """Replace the bar by a line."""
+        how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
+        notes = [f"  Note: {text}" for text in ending.notes]
+        self._replace_bar(task, f"{how}: {task.name}{_result_of(task, ending)}", *notes)
+
+    def lost(self, task: Task) -> None:
+        """Replace the bar by a line."""
+        self._replace_bar(task, f"killed: {task.name}: its process died")
+
+    def _replace_bar(self, task: Task, *lines: str) -> None:
         if task.name in self.tasks:
             self.bars.remove_task(self.tasks.pop(task.name))
-        how = "failed" if ending.failure else "stopped" if ending.is_stopped else "done"
-        for line in (f"{how}: {task.name}{_result_of(task, ending)}", *(f"  Note: {text}" for text in ending.notes)):
+        for line in lines:
             (self.bars.console if err.is_terminal else out).print(line)
 
     def waited(self, running: Sequence[Task]) -> None:
@@ -185,6 +201,10 @@ class StudyDisplay(Watch):
         if not err.is_terminal or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + 3
+        with contextlib.suppress(UsageError):  # a file that cannot be read is reported by its task
+            self._look(running)
+
+    def _look(self, running: Sequence[Task]) -> None:
         left = durations.seconds_of_each(self.trainings)
         num_done = sum(seconds == 0 for seconds in left)
         time_left = durations.words(durations.seconds_left(left, self.engine.number))
@@ -195,6 +215,18 @@ class StudyDisplay(Watch):
                 (of_task,) = durations.seconds_of_each([task])  # which may be a stage of a training
                 text = f"{run.updates:,} of {task.target:,}, about {durations.words(of_task)} left"
                 self.bars.update(self.tasks[task.name], completed=run.updates / task.target, text=text)
+
+
+def _readable(trainings: Sequence[Training]) -> tuple[list[Training], list[tuple[Task, str]]]:
+    """Return the runs that are missing or can be read, and the others with the reason."""
+    good, damaged = list[Training](), list[tuple[Task, str]]()
+    for training in trainings:
+        try:
+            training.is_done()
+            good.append(training)
+        except UsageError as error:
+            damaged.append((training, f"{error} Restore it, or move {training.path} away to train it anew."))
+    return good, damaged
 
 
 def _result_of(task: Task, ending: Ending) -> str:
@@ -237,4 +269,4 @@ def _finish(outcome: Outcome, output: Path) -> None:
         sys.exit(128 + outcome.signal_number)
     if outcome.failures:
         sys.exit(1)
-    out.print(f"A page of all results: vimco report {output}")
+    out.print(f"A page of all results: {shlex.join(['vimco', *plugin_arguments(), 'report', str(output)])}")

@@ -1,15 +1,18 @@
 """Progress: a live bar on a terminal, and few plain lines in a log file."""
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import jax
 from rich import progress
 from rich.table import Column, Table
 from rich.text import Text
 
 from vimco.data import DownloadHook
-from vimco.errors import printable
+from vimco.errors import UsageError, printable
 from vimco.models import MODELS
 from vimco.report.terminal import Terminal, wide
 from vimco.runs.directory import Run
@@ -27,6 +30,39 @@ def labelled(label: str, colour: str, message: str) -> Text:
 def note(message: str) -> None:
     """Print a note to stderr."""
     err.print(labelled("Note:", "yellow", message))
+
+
+def message_of(error: Exception) -> str | None:
+    """Return what a user is told of an error that is not the program's; None for one that is."""
+    if isinstance(error, UsageError):
+        return str(error)
+    if isinstance(error, OSError):  # for example, a file or folder that may not be read
+        return f"{error}."
+    is_of_devices = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    if isinstance(error, MemoryError) or is_of_devices:
+        return "The memory does not suffice. Try fewer samples or a --slice-size, a smaller batch, or smaller layers."
+    return None
+
+
+def give_up_closed_streams() -> None:
+    """Let all output go nowhere that cannot be written any more: to a pipe without a reader, to a full disk."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+@contextlib.contextmanager
+def unread_or_not() -> Iterator[None]:
+    """Print if possible: a long computation goes on without a reader."""
+    try:
+        yield
+    except OSError:
+        give_up_closed_streams()
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -65,7 +101,8 @@ class TrainingDisplay(Observer):
         model = config.model.replace(config.task, MODELS[config.task].title, 1)
         what = f"{model} on {config.data}, {estimator}, K = {config.num_samples}"
         goes = f"resumes at update {update:,}" if update else "starts"
-        out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
+        with unread_or_not():
+            out.print(f"{run.path}: {what}; {goes}. Ctrl-C stops and saves.")
         time_left = progress.TimeRemainingColumn(compact=True)
         columns = (progress.BarColumn(bar_width=24), progress.TaskProgressColumn(), time_left)
         self.bar = bars("update {task.fields[update]:,}", *columns, "{task.fields[text]}")
@@ -86,14 +123,16 @@ class TrainingDisplay(Observer):
         if "validation_bound" not in line:
             return
         average = f" (averaged {line['average_validation_bound']:.2f})" if "average_validation_bound" in line else ""
-        err.print(
-            f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
-            f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
-        )
+        with unread_or_not():
+            err.print(
+                f"update {line['update']:>9,}  training bound {line['train_bound']:8.2f}  "
+                f"validation {line['validation_bound']:8.2f}{average}  {line['updates_per_second']:.0f} updates/s"
+            )
 
     def warned(self, message: str) -> None:
         """Print a note."""
-        note(message)
+        with unread_or_not():
+            note(message)
 
     def ended(self) -> None:
         """Remove the bar from the screen."""

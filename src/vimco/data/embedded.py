@@ -6,7 +6,7 @@ import numpy as np
 
 from vimco.data.catalogue import BuiltIn, register_dataset
 from vimco.data.dataset import Dataset, Splits
-from vimco.data.packed import DAMAGE, Identity, read_array, read_packed
+from vimco.data.packed import Identity, read_array, read_packed
 from vimco.data.randomness import bernoulli
 from vimco.errors import UsageError
 
@@ -43,7 +43,7 @@ def embedded_labels() -> Splits:
     """Return the labels of its images, (N,) uint8 for each split. The checksum of a data set of them covers them."""
     try:
         return MNIST.cut(read_array(LABELS_FILE, 2**17))
-    except DAMAGE as error:
+    except Exception as error:
         raise UsageError(
             f"{LABELS_FILE} is damaged ({error}). It came with the package: install vimco again."
         ) from error

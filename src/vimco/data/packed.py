@@ -12,8 +12,6 @@ from vimco.data.dataset import Dataset, Splits
 from vimco.errors import UsageError
 from vimco.files import read_file, replace_file
 
-DAMAGE = (OSError, EOFError, lzma.LZMAError, TypeError, ValueError)  # of a file; UsageError is a ValueError
-
 
 @dataclass(frozen=True)
 class Identity:
@@ -60,7 +58,7 @@ def read_packed(path: Path, identity: Identity) -> Dataset:
         pixels = math.prod(identity.image_shape)
         packed = read_array(path, sum(identity.sizes) * pixels + 2**16)  # more than it can hold
         return identity.dataset(np.unpackbits(packed, axis=1, count=pixels))
-    except DAMAGE as error:
+    except Exception as error:  # a damaged header makes NumPy raise nearly anything
         raise UsageError(f"{path} cannot be read or is damaged ({error}).") from error
 
 

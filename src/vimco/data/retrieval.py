@@ -4,6 +4,7 @@ Files come from a folder that the user names, from the folder in `VIMCO_DATA`, o
 cache is the folder in `VIMCO_CACHE`, or else the usual place for caches on the system.
 """
 
+import hashlib
 import os
 import tempfile
 import warnings
@@ -23,13 +24,16 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60  # seconds; a silent mirror must not dela
 
 
 def cached_file(published: PublishedSet) -> Path:
-    """Return the path of this set in the cache."""
+    """Return the path of this set in the cache, which names its files if no checksum of its values is known."""
     folder = os.environ.get("VIMCO_CACHE")
     if not folder:
         import pooch  # slow to import
 
         folder = pooch.os_cache("vimco")
-    return in_home(folder) / f"{published.identity.name}.npy.xz"
+    name = published.identity.name
+    if published.identity.checksum is None:
+        name += "-" + hashlib.sha256("".join(file.sha256 for file in published.files).encode()).hexdigest()[:12]
+    return in_home(folder) / f"{name}.npy.xz"
 
 
 def data_folder(published: PublishedSet) -> Path | None:

@@ -87,7 +87,9 @@ class Moments(Protocol):
 def moments_after(moments: Moments, residual: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return mean, variance and count after one more batch of residuals, which weighs max(1 / count, 1 − decay).
 
-    Infinite residuals (a bound of −inf) and batches whose variance overflows are skipped.
+    Infinite residuals (a bound of −inf) and batches whose variance overflows are skipped. The variance is that within
+    batches, as published. A batch of one has none: its part is the square of its distance from the mean so far, with
+    the factor that makes the plain average over such batches the variance of the stream.
     """
     xp = array_namespace(residual)
     is_finite = xp.isfinite(residual)
@@ -95,9 +97,10 @@ def moments_after(moments: Moments, residual: AnyArray) -> tuple[AnyArray, AnyAr
     divisor = xp.where(number > 0, number, 1.0)
     mean = xp.sum(xp.where(is_finite, residual, 0.0)) / divisor
     variance = xp.sum(xp.where(is_finite, residual - mean, 0.0) ** 2) / divisor
-    is_usable = (number > 0) & xp.isfinite(variance)
     plain = moments.count / (moments.count + 1)
     keep = xp.where(plain < moments.decay, plain, moments.decay)
+    variance = xp.where(number == 1, keep * (mean - moments.mean) ** 2, variance)
+    is_usable = (number > 0) & xp.isfinite(variance)
 
     def moved(old: AnyArray, new: AnyArray) -> AnyArray:
         return xp.astype(xp.where(is_usable, keep * old + (1 - keep) * new, old), old.dtype)

@@ -1,6 +1,6 @@
 """The parts shared by the estimators that use the layers of a binary proposal one by one."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -9,8 +9,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from vimco.estimators.baselines import BaselineNetwork, RunningMoments
-from vimco.estimators.estimator import Estimator
+from vimco.estimators.estimator import Estimator, weighted_sum
 from vimco.samples import BINARY_LAYERS, Batch, Estimate, ImportanceSamples, Layers, Need
+from vimco.signals import normalized_weights
+
+Objective = Literal["bound", "elbo"]
 
 
 def local_log_weights(layers: Layers) -> Float[Array, "n K B"]:
@@ -19,12 +22,16 @@ def local_log_weights(layers: Layers) -> Float[Array, "n K B"]:
     return jnp.cumsum(terms[::-1], axis=0)[::-1]
 
 
-def model_term(samples: ImportanceSamples) -> Float[Array, "B"]:
-    """Return 1/K Σ_k log P(x, h^k), or log P(x | h^k) where the prior is the proposal: the ELBO's gradient for P.
+def model_term(samples: ImportanceSamples, objective: Objective = "elbo") -> Float[Array, "B"]:
+    """Return Σ_k c_k log P(x, h^k), or log P(x | h^k) where the prior is the proposal: the objective's gradient for P.
 
-    The gradient of log Q at its own samples is left out, since its mean is zero.
+    c_k is 1/K for the ELBO, and the normalized weight w̃_k for the bound. Scores of the proposal are not in it: for the
+    ELBO −1/K ∇ log Q(h^k) has mean zero, and for the bound −w̃_k belongs to the coefficient of ∇ log Q(h^k).
     """
-    return jnp.mean(samples.log_weights if samples.proposal_is_prior else samples.log_joint, axis=0)
+    terms = samples.log_weights if samples.proposal_is_prior else samples.log_joint
+    if objective == "elbo":
+        return jnp.mean(terms, axis=0)
+    return weighted_sum(normalized_weights(samples.log_weights), terms)
 
 
 def scores_of_layers(coefficients: Float[Array, "n K B"], layers: Layers) -> Float[Array, "B"]:

@@ -1,6 +1,6 @@
 """MuProp (Gu, Levine, Sutskever & Mnih, 2016): a first-order expansion about the means as control variate."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,9 +10,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.errors import UsageError, check_choice
 from vimco.estimators.baselines import RunningMoments, optional_network
-from vimco.estimators.estimator import ESTIMATORS, weight_term
+from vimco.estimators.estimator import ESTIMATORS
 from vimco.estimators.layered import (
     LayerBaselines,
+    Objective,
     WithLayerBaselines,
     layered_estimate,
     local_log_weights,
@@ -21,8 +22,6 @@ from vimco.estimators.layered import (
 )
 from vimco.samples import BINARY_LAYERS, Batch, BinaryChain, Estimate, ImportanceSamples, required
 from vimco.signals import multi_sample_bound, normalized_weights, vimco_signal
-
-Objective = Literal["bound", "elbo"]
 
 
 class MuProp(WithLayerBaselines):
@@ -35,7 +34,8 @@ class MuProp(WithLayerBaselines):
     F̄ and g_i do not depend on the sample, so it is exactly unbiased. `objective` chooses F:
 
     - bound: L^K, position by position. F̄ is then Eq. 9's log 1/K (Σ_{j≠k} f_j + f̂) with f̂ = exp f̄: VIMCO with the
-      model at its means as the estimate of f, and g_i shrunk by f̂ / (Σ_{j≠k} f_j + f̂);
+      model at its means as the estimate of f, and g_i shrunk by ŵ = f̂ / (Σ_{j≠k} f_j + f̂). With a learned proposal
+      the coefficient of ∇ log Q(h^k) is L̂ − w̃_k; all of it is expanded, which takes ŵ from F̄ and shrinks g_i by ŵ²;
     - elbo: log f, averaged over the K draws. `local_signals` then gives each layer the part of log f that it can
       change.
 
@@ -67,27 +67,26 @@ class MuProp(WithLayerBaselines):
             signals = vimco_signal(log_weights, at_means[0])[None]
             # log 1/K (Σ_{j≠k} f_j + f̂) is the bound less the signal
             others = multi_sample_bound(log_weights) - signals[0]
-            share, weight = jnp.exp(at_means[0] - jnp.log(K) - others), 1.0
+            share = jnp.exp(at_means[0] - jnp.log(K) - others)
+            shrinkage, weight = share, 1.0
+            if not samples.proposal_is_prior:
+                signals = signals - (normalized_weights(log_weights) - share)
+                shrinkage = share**2
         else:
             signals = local_log_weights(layers) if self.local_signals else log_weights[None]
             signals = signals - (at_means if self.local_signals else at_means[:1])
-            share, weight = jnp.ones_like(log_weights), 1 / K
+            shrinkage, weight = jnp.ones_like(log_weights), 1 / K
         linear = [jnp.sum(g * (h - m), axis=-1) for g, h, m in zip(slopes, layers.latents, means, strict=True)]
-        centred, residual, scale = self.baselines(signals - share * jnp.stack(linear), batch)
+        centred, residual, scale = self.baselines(signals - shrinkage * jnp.stack(linear), batch)
         added = [jnp.sum(g * jax.nn.sigmoid(a), axis=-1) for g, a in zip(slopes, layers.logits, strict=True)]
-        coefficients = centred / scale
-        if self.objective == "bound" and not samples.proposal_is_prior:
-            # The weight term contains −w̃ for every score; this term divides the whole coefficient by the scale.
-            coefficients = coefficients + (1 - 1 / scale) * normalized_weights(log_weights)
         surrogate = weight * (
-            scores_of_layers(coefficients, layers)
+            scores_of_layers(centred / scale, layers)
             + jnp.sum(
-                stop_gradient(share / scale) * jnp.stack([jnp.broadcast_to(a, share.shape) for a in added]), (0, 1)
+                stop_gradient(shrinkage / scale) * jnp.stack([jnp.broadcast_to(a, shrinkage.shape) for a in added]),
+                axis=(0, 1),
             )
         )
-        is_of_bound = self.objective == "bound"
-        surrogate = surrogate + (weight_term(log_weights, samples) if is_of_bound else model_term(samples))
-        surrogate = surrogate + self.baselines.network_objective(centred)
+        surrogate = surrogate + model_term(samples, self.objective) + self.baselines.network_objective(centred)
         return layered_estimate(surrogate, samples, weight * centred, residual)
 
 

@@ -42,7 +42,8 @@ class NVIL(Estimator):
     network b(x) learns from (r − c)² alone.
 
     `centred_weights` replaces w̃_j by w̃_j − 1/K in the coefficient of a score, where there is one: with the prior as
-    proposal it changes nothing. The mean stays, since a score has mean zero, and the variance falls.
+    proposal it changes nothing. The mean stays, since a score has mean zero, and the variance falls. At K = 1 it
+    removes w̃ = 1.
 
     Start c and v with one draw that is not used for learning, `estimator.updated(estimator(samples, batch))`: from
     c = 0 the first signals are as large as the bound.
@@ -102,7 +103,8 @@ def normalized_surrogate(
 ) -> AnyArray:
     """Return the surrogate of Eq. 8 with a normaliser that scales whole blocks of parameters (see `NVIL`)."""
     if centred_weights and not samples.proposal_is_prior:  # whose scores have no w̃ to be centred
-        signal = signal + has_others(log_weights) / samples.num_samples
+        K = samples.num_samples
+        signal = signal + (has_others(log_weights) / K if K > 1 else normalized_weights(log_weights))
     if samples.has_attached_latents or samples.shared_parameters:
         return (score_term(signal, samples) + weight_term(log_weights, samples)) / scale
     coefficient = signal / scale

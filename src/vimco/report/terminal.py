@@ -22,6 +22,10 @@ class Terminal(Console):
     def __init__(self, **options: Any):
         super().__init__(highlight=False, markup=False, emoji=False, **{"soft_wrap": True, **options})
 
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to the caller: the default is to exit at once, with work that is not saved."""
+        raise
+
     def render_str(self, text: str, **options: Any) -> Line:
         """Return the text of any string, including those in tables, without control characters."""
         return super().render_str(printable(text, "\n\t"), **options)

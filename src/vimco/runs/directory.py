@@ -403,20 +403,30 @@ def _readable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def new_directory(config: RunConfig) -> Path:
-    """Return a new directory name under `runs/` that describes the run, with a number if the name is taken."""
+    """Make a new directory under `runs/` whose name describes the run, with a number if the name is taken."""
     estimator = "-".join((config.estimator, *config.estimator_options))
     task = "-".join((config.task, *config.task_options))
     stem = f"{Path(config.data).stem}-{task}-{estimator}-K{config.num_samples}-seed{config.seed}"
-    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
-    return next(path for path in candidates if not path.exists())
+    for number in itertools.count(1):
+        path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        with contextlib.suppress(FileExistsError):  # perhaps of a process that was started at the same time
+            _make(path, exist_ok=False)
+            return path
+    raise AssertionError("numbers have no end")
 
 
 def make_directory(path: Path) -> None:
     """Make a directory for a new run; refuse one that is not empty."""
     refuse_occupied(path)
+    _make(path, exist_ok=True)
+
+
+def _make(path: Path, *, exist_ok: bool) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=exist_ok)
     except OSError as error:
+        if isinstance(error, FileExistsError) and not exist_ok:
+            raise
         raise UsageError(f"{path} cannot be made: {error.strerror}. Choose another --output.") from error
 
 

@@ -58,11 +58,11 @@ def train(
     Mistakes in the configuration are refused before anything is written. `devices` is the number that share each batch.
     """
     team, observer = Team(), observer or Observer()
-    path = directory.new_directory(config) if output is None else Path(output)
     with precision(config), contextlib.ExitStack() as stack:
         with team.as_one():
             mesh = mesh_of(devices)
-            directory.refuse_occupied(path)
+            if output is not None:
+                directory.refuse_occupied(Path(output))
             dataset = load_dataset(config.data, binarize=config.binarize, progress=observer.downloaded)
             experiment = Experiment(config, dataset, mesh)
             _shapes_of_state(experiment)
@@ -70,6 +70,11 @@ def train(
             _trace_one_update(experiment)
             writers = _writers(config, team)
             model = _starting_model(experiment)
+        if output is None:
+            with team.as_one():
+                output = directory.new_directory(config) if team.is_first else ""
+            output = team.text_of_first(str(output))
+        path = Path(output)
         run = directory.new_run(path, config, dataset, devices)
         _require_same(team, run, devices)
         with team.as_one():
@@ -155,8 +160,9 @@ def train_or_resume(
 ) -> Run:
     """Train a run in the directory `output`, or resume the existing one, which must have this configuration.
 
-    A run that has come to the end of its budget stays as it is. While another process trains in the directory, for
-    example one that was asked to stop and is about to save, this one waits up to `wait` seconds.
+    A run that has come to the end of its budget, or was extended beyond it, stays as it is. While another process
+    trains in the directory, for example one that was asked to stop and is about to save, this one waits up to `wait`
+    seconds.
     """
     path, team = Path(output), Team()
     with team.as_one():
@@ -166,7 +172,8 @@ def train_or_resume(
     if not team.gathered((path / directory.CONFIG).exists())[0]:
         return train(config, path, observer, devices=devices)
     with team.as_one():
-        there = directory.load(path).config
+        run = directory.load(path)
+        there, done = run.config, run.summary()
         for name, value in config.identity.items():
             if there.identity[name] != value:
                 raise UsageError(
@@ -180,6 +187,10 @@ def train_or_resume(
             changes |= asked
     if BUDGET[0] in changes and all(changes[name] is None for name in BUDGET):
         changes["updates"] = DEFAULT_UPDATES
+    for name in BUDGET:
+        if changes.get(name) is not None and done.get(name, 0) > changes[name]:
+            (observer or Observer()).warned(f"{path} has done more than the {changes[name]:g} {name} asked for.")
+            return run
     return resume(path, observer, devices=devices, **changes)
 
 

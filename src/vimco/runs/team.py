@@ -62,10 +62,14 @@ class Team:
         except (UsageError, OSError) as error:
             if self.size == 1:
                 raise
-            message = str(error)
+            message = str(error) or type(error).__name__
         for rank, text in enumerate(self._texts(message)):
             if text:
                 raise CommonError(text if rank == self.rank else f"Process {rank}: {text}")
+
+    def text_of_first(self, text: str) -> str:
+        """Return the first process's text. All processes must call this."""
+        return self._texts(text)[0]
 
     def require_same(self, **facts: str) -> None:
         """Refuse to begin where the processes differ in one of these facts."""

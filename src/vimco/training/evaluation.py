@@ -145,6 +145,8 @@ def evaluate(
     """
     if not 1 <= part[0] <= part[1]:
         raise UsageError(f"There is no part {part[0]} of {part[1]}.")
+    if len(examples) == 0:
+        raise UsageError("An evaluation needs one example or more; got none.")
     if num_samples < 1:
         raise UsageError(f"An evaluation needs one sample or more; got K = {num_samples}.")
     if jackknife and num_samples < 2:

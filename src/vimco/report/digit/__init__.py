@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment
 
-from vimco.errors import UsageError
+from vimco.errors import UsageError, printable
 from vimco.models import MODELS
 from vimco.report.page import policy
 from vimco.runs.directory import Run, Weights
@@ -47,7 +47,7 @@ def digit_page(run: Run, weights: Weights = "best", *, half: bool = False) -> st
         "reference": _reference(run, weights),
         "facts": _facts(run, what, weights, half),
     }
-    return page_of_model(model, header, title=f"vimco: {run.path.resolve().name}", half=half)
+    return page_of_model(model, header, title=f"vimco: {printable(run.path.resolve().name)}", half=half)
 
 
 def refuse_unknown_arrays(model: Any) -> None:
@@ -104,10 +104,10 @@ def _facts(run: Run, what: str, weights: Weights, half: bool) -> list[tuple[str,
     proposal = "learned proposal" if config.proposal == "learned" else "samples from the prior"
     kept = {"best": "best by validation", "best-average": "best average", "latest": "latest"}[weights]
     return [
-        ("Run", run.path.resolve().name),
+        ("Run", printable(run.path.resolve().name)),
         ("Model", f"sigmoid belief network {'-'.join(map(str, config.layers))}, {what}"),
         ("Trained with", f"{config.estimator}, K = {config.num_samples}, {proposal}"),
-        ("Data", run.data["name"]),
+        ("Data", printable(run.data["name"])),
         ("Parameters", f"{kept}, update {run.update_of(weights):,}, {'16' if half else '32'} bits"),
     ]
 
@@ -115,7 +115,11 @@ def _facts(run: Run, what: str, weights: Weights, half: bool) -> list[tuple[str,
 def _reference(run: Run, weights: Weights) -> str:
     """Return a sentence on the test score of the same parameters, from its evaluation with the most samples, if any."""
     which = {"split": "test", "weights": weights, "update": run.update_of(weights)}
-    found = [e for e in run.evaluations if all(e[name] == value for name, value in which.items())]
+    found = [
+        e
+        for e in run.evaluations
+        if all(e[name] == value for name, value in which.items()) and math.isfinite(e["negative_log_likelihood"])
+    ]
     if not found:
         return ""
     best = max(found, key=lambda e: e["num_samples"])

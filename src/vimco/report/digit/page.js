@@ -309,10 +309,12 @@ function showBounds(logWeights) {
   const [left, right] = [62, across - 74];
   const x = (value) => left + ((Math.max(value, low) - low + margin) / (high - low + 2 * margin)) * (right - left);
   const bottom = rowHeight * rows.length;
-  for (const tick of ticks(low - margin, high + margin, (right - left) / 70)) {
+  const marks = ticks(low - margin, high + margin, (right - left) / 70);
+  const digits = Math.max(0, -Math.floor(Math.log10(marks[1] - marks[0]) + 1e-9)); // of their spacing
+  for (const tick of marks) {
     const at = left + ((tick - low + margin) / (high - low + 2 * margin)) * (right - left);
     add("line", { x1: at, x2: at, y1: 4, y2: bottom, stroke: "var(--rule)" });
-    add("text", { x: at, y: bottom + 18, "text-anchor": "middle" }, number(tick, tick % 1 ? 1 : 0));
+    add("text", { x: at, y: bottom + 18, "text-anchor": "middle" }, number(tick, digits));
   }
   add("line", { x1: x(best), x2: x(best), y1: 4, y2: bottom, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
   rows.forEach(({ K, bounds, mean }, r) => {

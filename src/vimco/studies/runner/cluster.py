@@ -1,9 +1,11 @@
 """The engine of a Dask cluster: each command is a task, which runs it as a process of its worker (`vimco_worker`)."""
 
+import asyncio
 import contextlib
 import logging
 import math
 import platform
+import re
 import shutil
 import tempfile
 import time
@@ -158,20 +160,27 @@ def connect(
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         made = None
-        if where in BATCH_SYSTEMS:
-            made = _start_cluster(where, options)
+        if where.lower() in BATCH_SYSTEMS:
+            made = _start_cluster(where.lower(), options)
             stack.callback(_close, made, timeout=10)
             number = number or most
         elif options is not None:
             raise UsageError(f"--cluster-options are for the batch systems {', '.join(BATCH_SYSTEMS)}; got {where}.")
+        elif not re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", where) or where.startswith("http"):
+            raise UsageError(
+                "--cluster is the address of a Dask scheduler, such as tcp://host:8786, or one of "
+                f"{', '.join(BATCH_SYSTEMS)}; got {where!r}."
+            )
         try:
+            if made is None:
+                asyncio.run(_greet(where))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions, which are compared below
                 client = distributed.Client(made or where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise UsageError(
-                f"No Dask scheduler answers at {where} ({str(error).splitlines()[0]}). Start one with `dask "
-                "scheduler`, and give the address that it prints."
+                f"No Dask scheduler answers at {where} ({(str(error) or type(error).__name__).splitlines()[0]}). Start "
+                "one with `dask scheduler`, and give the address that it prints."
             ) from error
         stack.callback(_close, client, timeout=5)
         _refuse_other_versions(client)
@@ -180,6 +189,16 @@ def connect(
         if made is not None:
             _adapt(made, engine)
         yield engine
+
+
+async def _greet(address: str) -> None:
+    """Exchange Dask's first messages. A `Client` would wait for ever where something else listens."""
+    import distributed
+
+    options = distributed.Security().get_connection_args("client")
+    async with asyncio.timeout(CONNECT_SECONDS):
+        comm = await distributed.comm.connect(address, timeout=CONNECT_SECONDS, **options)
+        await comm.close()
 
 
 def _close(opened: Any, timeout: int) -> None:

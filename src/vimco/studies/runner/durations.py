@@ -37,8 +37,9 @@ def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
         image_shape = run.image_shape if run else known.get(config.data, USUAL_SHAPE)
         rough[Cell.of(config)] = rough_seconds_per_update(config, image_shape)
         positions.append(training.target if training.is_done() else (run.updates if run else 0))
-        if run and len(run.metrics()) > 1:  # the first line counts the time to compile
-            measured.setdefault(Cell.of(config), []).append(1 / max(run.metrics()[-1]["updates_per_second"], 0.01))
+        speeds = [line["updates_per_second"] for line in run.metrics() if line.get("updates_per_second")] if run else []
+        if len(speeds) > 1:  # the first one counts the time to compile
+            measured.setdefault(Cell.of(config), []).append(1 / max(speeds[-1], 0.01))
     factor = median([median(speeds) / rough[cell] for cell, speeds in measured.items()] or [1.0])
     per_update = {
         cell: median(measured[cell]) if cell in measured else factor * seconds for cell, seconds in rough.items()

@@ -36,6 +36,9 @@ class Watch:
     def ended(self, task: Task, ending: Ending) -> None:
         """Handle the end of a task: done, failed or stopped."""
 
+    def lost(self, task: Task) -> None:
+        """Handle the death of a task's process; it may be started again."""
+
     def waited(self, running: Sequence[Task]) -> None:
         """Update a display; called several times a second."""
 
@@ -122,6 +125,7 @@ def _execute_once(
                 running.remove((task, job))
                 if ending.is_lost:
                     lost.append(task)
+                    watch.lost(task)
                 elif ending.is_stopped and not received:
                     _record_end(task, Ending(ending.notes, "it was stopped by a signal"), watch, outcome)
                 else:
