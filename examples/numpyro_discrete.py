@@ -1,6 +1,6 @@
 """Binary factors in NumPyro: the same model, guide and bound, trained by RenyiELBO and by VIMCO.
 
-    pip install "vimco[numpyro]"
+    pip install ".[numpyro]"
     python examples/numpyro_discrete.py
 
 Each row of the data is a sum of some of six patterns, plus noise; which patterns is what the guide must infer. Six bits

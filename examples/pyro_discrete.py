@@ -1,6 +1,6 @@
 """A mixture in Pyro: the same model, guide and bound, trained by RenyiELBO and by VIMCO.
 
-    pip install "vimco[pyro]"
+    pip install ".[pyro]"
     python examples/pyro_discrete.py
 
 Points in the plane come from five clusters. The guide is a small network that names a point's cluster; for RenyiELBO it

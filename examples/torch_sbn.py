@@ -1,6 +1,6 @@
 """A sigmoid belief network in plain PyTorch, trained by VIMCO and, for comparison, by the naive estimator.
 
-    pip install "vimco[torch]"
+    pip install ".[torch]"
     python examples/torch_sbn.py
 
 The data are 4 × 4 images of bars: each row and column is on or off. The model has two layers of binary units, the

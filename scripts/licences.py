@@ -8,7 +8,7 @@ from pathlib import Path
 
 HEAD = """# Dependencies
 
-The packages that `pip install vimco` installs, directly or indirectly, with the versions that the tests were run with.
+The packages that `pip install .` installs, directly or indirectly, with the versions that the tests were run with.
 `python scripts/licences.py > docs/reference/dependencies.md` updates the list; `make audit` compares `constraints.txt`
 with the published vulnerabilities, and `make audit ADVISORIES=all.zip` with a local copy of the OSV database for PyPI.
 

@@ -1178,7 +1178,7 @@ def test_a_full_disk_ends_a_training_with_event_files(tmp_path, monkeypatch):
 
 def test_event_files_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(UsageError, match=r'pip install "vimco\[tensorboard\]"'):
+    with pytest.raises(UsageError, match=r'pip install "\.\[tensorboard\]" in the'):
         session.train(dataclasses.replace(SMALL, tensorboard=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -20,7 +20,8 @@ try:
     from numpyro.primitives import Messenger
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'vimco.numpyro needs NumPyro, and {error.name} is not installed: pip install "vimco[numpyro]"', name=error.name
+        f'vimco.numpyro needs NumPyro, and {error.name} is not installed: pip install ".[numpyro]" in the repository',
+        name=error.name,
     ) from None
 
 from vimco.bridges import (

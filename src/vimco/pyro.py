@@ -20,7 +20,8 @@ try:
     from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'vimco.pyro needs Pyro, and {error.name} is not installed: pip install "vimco[pyro]"', name=error.name
+        f'vimco.pyro needs Pyro, and {error.name} is not installed: pip install ".[pyro]" in the repository',
+        name=error.name,
     ) from None
 
 from vimco.bridges import (

@@ -17,7 +17,8 @@ try:
     from torch import Tensor, nn
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'vimco.torch needs PyTorch, and {error.name} is not installed: pip install "vimco[torch]"', name=error.name
+        f'vimco.torch needs PyTorch, and {error.name} is not installed: pip install ".[torch]" in the repository',
+        name=error.name,
     ) from None
 
 from vimco.bridges import check_estimator

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-numpyro = pytest.importorskip("numpyro", reason='NumPyro is not installed: pip install "vimco[numpyro]"')
+numpyro = pytest.importorskip("numpyro", reason='NumPyro is not installed: pip install ".[numpyro]"')
 
 import numpyro.distributions as dist  # noqa: E402
 from numpyro.contrib.control_flow import scan  # noqa: E402

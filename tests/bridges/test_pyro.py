@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip install "vimco[torch]"')
-pyro = pytest.importorskip("pyro", reason='Pyro is not installed: pip install "vimco[pyro]"')
+torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip install ".[torch]"')
+pyro = pytest.importorskip("pyro", reason='Pyro is not installed: pip install ".[pyro]"')
 
 import pyro.distributions as dist  # noqa: E402
 from pyro import poutine  # noqa: E402

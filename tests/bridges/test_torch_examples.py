@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason='PyTorch is not installed: pip install "vimco[torch]"')
+pytest.importorskip("torch", reason='PyTorch is not installed: pip install ".[torch]"')
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -17,7 +17,7 @@ def test_torch_sbn(capsys):
 
 
 def test_pyro_discrete(capsys):
-    pytest.importorskip("pyro", reason='Pyro is not installed: pip install "vimco[pyro]"')
+    pytest.importorskip("pyro", reason='Pyro is not installed: pip install ".[pyro]"')
     bounds = runpy.run_path(str(EXAMPLES / "pyro_discrete.py"))["main"](num_updates=200)
     assert bounds["vimco"] > bounds["RenyiELBO(alpha=0)"] + 1
     assert "vimco" in capsys.readouterr().out

@@ -540,7 +540,7 @@ def test_mistakes_are_told_in_a_sentence_and_nothing_is_written(tmp_path, monkey
 def test_a_missing_library_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(UsageError, match=r'pip install "vimco\[cluster\]"'),
+        pytest.raises(UsageError, match=r'pip install "\.\[cluster\]" in the'),
         connect("127.0.0.1:1", None, tmp_path, number=None, most=9, threads=None),
     ):
         pass

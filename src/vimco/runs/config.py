@@ -93,7 +93,7 @@ class RunConfig:
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints."""
     tensorboard: bool = False
-    """Also write TensorBoard event files (needs the extra: pip install "vimco[tensorboard]")."""
+    """Also write TensorBoard event files (needs the extra: pip install ".[tensorboard]" in the repository)."""
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():

@@ -25,7 +25,7 @@ class EventFiles(Observer):
         try:
             import tensorboardX  # noqa: F401
         except ImportError:
-            raise UsageError('--tensorboard needs an extra: pip install "vimco[tensorboard]".') from None
+            raise UsageError('--tensorboard needs an extra: pip install ".[tensorboard]" in the repository.') from None
         self.path: Path | None = None
 
     def started(self, run: Run, update: int, total: int | None) -> None:  # noqa: ARG002

@@ -154,7 +154,7 @@ def connect(
     try:
         import distributed
     except ModuleNotFoundError:
-        raise UsageError('Dask is not installed: pip install "vimco[cluster]"') from None
+        raise UsageError('Dask is not installed: pip install ".[cluster]" in the repository') from None
     for name in ("distributed", *logging.root.manager.loggerDict):  # its messages would break up the progress bars
         if name.split(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -246,7 +246,7 @@ def _start_cluster(system: str, path: Path | None) -> Any:
     try:
         import dask_jobqueue
     except ModuleNotFoundError:
-        raise UsageError('dask-jobqueue is not installed: pip install "vimco[cluster]"') from None
+        raise UsageError('dask-jobqueue is not installed: pip install ".[cluster]" in the repository') from None
     options = {} if path is None else _read_options(path)
     kind = getattr(dask_jobqueue, BATCH_SYSTEMS[system])
     program = kind.job_cls.submit_command.split()[0]
