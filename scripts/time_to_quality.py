@@ -135,7 +135,11 @@ def picture(found: Sequence[Point], own: dict[int, float]) -> Figure:
             axes.plot(
                 places, [p.quality for p in known], color=COLOUR_OF_K[K], marker=marker, ls=line, ms=SIZES[marker]
             )
-    axes.set(xscale="log", xlabel="minutes of training on two cores", ylabel="test NLL (nats), averaged parameters")
+    axes.set(
+        xscale="log",
+        xlabel="minutes of training on two cores",
+        ylabel="test NLL (nats), averaged parameters if evaluated",
+    )
     shown = [
         m for m in (2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150) if axes.get_xlim()[0] <= m <= axes.get_xlim()[1]
     ]
