@@ -86,20 +86,26 @@ def main() -> None:
         examples = experiment.examples(split)
         bounds, deviations, predictions = [], [], []
         for start in range(0, min(IMAGES, len(examples)), SLICE):
-            batch = examples.batch(np.arange(start, start + SLICE), np.float32)
+            stop = min(start + SLICE, IMAGES, len(examples))
+            batch = examples.batch(np.arange(start, stop), np.float32)
             keys = jax.random.split(jax.random.fold_in(jax.random.key(0), start), SETS)
             drawn = [drawn_and_predicted(state.model, state.estimator, key, batch, K) for key in keys]
             bounds.append(np.stack([bound for bound, _, _ in drawn]))
             deviations.append(np.concatenate([log_weights for _, log_weights, _ in drawn]).std(axis=0))
             predictions.append(drawn[0][2])
         bound = np.concatenate(bounds, axis=1)
-        prediction = np.concatenate(predictions) + float(state.estimator.moments.mean)
+        constant = float(state.estimator.moments.mean) if state.estimator.constant_baseline else 0.0
+        prediction = np.concatenate(predictions) + constant
         noise = bound.var(axis=0, ddof=1).mean()
         signal = ((bound - prediction) ** 2).mean()
         numbers = (bound.mean(axis=0).var(), np.concatenate(deviations).mean() ** 2, noise, signal - noise, signal)
         print(f"| {split} | " + " | ".join(f"{np.sqrt(number):.2f}" for number in numbers) + " |")
+    if state.model.proposal is None:
+        print("\nThe samples of this run come from the prior: there is no gradient of a proposal to measure.")
+        return
     print("\n| K | NVIL, best baseline: mean | noise | ratio | VIMCO: mean | noise | ratio |" + "\n" + "|---" * 7 + "|")
-    batch = experiment.examples("train").batch(np.arange(GRADIENT_IMAGES), np.float32)
+    examples = experiment.examples("train")
+    batch = examples.batch(np.arange(min(GRADIENT_IMAGES, len(examples))), np.float32)
     for K in SIZES:
         baseline = BestBaseline(mean_bound(state.model, jax.random.key(0), batch, K))
         nvil = vimco.NVIL(baseline, constant_baseline=False, variance_normalisation=False)

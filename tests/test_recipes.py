@@ -1,11 +1,14 @@
 """The study of recipes: which runs it compares, and at which length."""
 
 import dataclasses
+import json
 import shlex
 
+import pytest
 from recorded import recorded_run
 
 from vimco.cli.program import _parsed
+from vimco.errors import UsageError
 from vimco.report.assembly import report
 from vimco.runs.config import RunConfig
 from vimco.runs.recipes import RECIPES
@@ -104,7 +107,64 @@ def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):
     assert table.rows[1][2].detail == "1k updates"
     assert table.rows[1][5].detail == "50 updates after those of long-run"
     recorded_run(tmp_path, dataclasses.replace(cool_down, init_from="vimco-K5"), likelihood=91.7)
+    assert len(study.show(study, collected([tmp_path])[0])) == 2  # a run of the same name is not the published one
+    recorded_run(tmp_path, dataclasses.replace(protocol, updates=1_010_000), name="published", likelihood=92.3)
     assert study.show(study, collected([tmp_path])[0])[-1].text.startswith("vimco-K5 is VIMCO at K = 5")
+
+
+def test_seeds_of_a_recipe_are_averaged_like_those_of_the_protocol(tmp_path):
+    """The best of several would have an advantage. A shorter seed does not count, nor does one of another source."""
+    study = STUDIES["beyond"]
+    _, five, *_ = study.adjusted(updates=1000)
+    protocol = RunConfig(data="binarized-mnist", num_samples=5, updates=1000)
+    cool_down = dataclasses.replace(protocol, **RECIPES["cool-down"].options, init_from="long")
+    for seed, value in enumerate((94.0, 92.0, 95.0)):
+        for config in (five, protocol, cool_down):
+            config = dataclasses.replace(config, seed=seed, averaging=0.999)
+            recorded_run(tmp_path, config, likelihood=value, average=value, bound=-100.0 + seed)
+    recorded_run(tmp_path, dataclasses.replace(five, seed=3, updates=500), likelihood=80.0, bound=-90.0)
+    other = dataclasses.replace(cool_down, seed=3, averaging=0.999, init_from="other")
+    recorded_run(tmp_path, other, likelihood=80.0, bound=-110.0)
+    row = study.show(study, collected([tmp_path])[0])[0].rows[1]
+    assert [(row[i].text, row[i].detail) for i in (1, 2, 5)] == [
+        ("93.67", "1k updates, 3 seeds"),
+        ("93.67", "1k updates, 3 seeds"),
+        ("93.67", "1k updates after those of long, 3 seeds"),
+    ]
+
+
+def test_a_recipe_that_is_being_extended_keeps_its_number(tmp_path):
+    _, five, *_ = STUDIES["beyond"].adjusted(updates=1000)
+    path = recorded_run(tmp_path, five, likelihood=92.0)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": 1500, "validation_bound": -90.0}) + "\n")
+    entry = STUDIES["beyond"].show(STUDIES["beyond"], collected([tmp_path])[0])[0].rows[1][2]
+    assert (entry.text, entry.detail) == ("92.00", "1k updates")
+
+
+@pytest.mark.parametrize("name", ["beyond", "beyond-halves"])
+def test_numbers_of_other_data_are_not_beside_the_papers_without_a_word(name, tmp_path):
+    study = STUDIES[name]
+    config = dataclasses.replace(study.adjusted(updates=1000)[0], data="mnist")
+    recorded_run(tmp_path, config, likelihood=60.0)
+    assert "not comparable" in study.show(study, collected([tmp_path])[0])[-1].text
+
+
+def test_a_cool_down_needs_a_run_to_go_on_from():
+    with pytest.raises(UsageError, match="--init-from"):
+        _parsed(shlex.split("train --recipe cool-down --updates 1000"))
+    assert _parsed(shlex.split("train --recipe cool-down --updates 1000 --init-from runs/long")).config.init_from
+
+
+def test_seeds_of_one_candidate_do_not_outvote_the_others(tmp_path):
+    """Table 1 has the constant rates, perhaps longer and with more seeds."""
+    constant, _, cosine, falling, *_ = STUDY.adjusted(updates=1000)
+    for seed in range(4):
+        recorded_run(tmp_path, dataclasses.replace(constant, updates=2000, seed=seed))
+    recorded_run(tmp_path, cosine)
+    recorded_run(tmp_path, falling)
+    table = STUDY.show(STUDY, collected([tmp_path])[0])[0]
+    assert (table.headings[0], len(table.rows)) == ("1k updates", 3)
 
 
 def test_beyond_shows_cool_downs_without_a_run_by_warm(tmp_path):

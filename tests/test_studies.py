@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import runpy
@@ -27,6 +28,7 @@ from vimco.runs.config import RunConfig
 from vimco.runs.curve import Curve
 from vimco.studies import STUDIES, Cell
 from vimco.studies.cells import variations
+from vimco.studies.claims import by_curves, by_likelihoods, falls
 from vimco.studies.curves import plot
 from vimco.studies.document import short_count
 from vimco.studies.results import chosen, collected, number
@@ -36,7 +38,7 @@ from vimco.studies.runner.execution import Watch, execute, run_study
 from vimco.studies.runner.local import LocalWorkers, command
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.study import digest, label, run_name
-from vimco.studies.tables import last_doubling
+from vimco.studies.tables import last_doubling, spread_over_seeds
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
 
@@ -173,6 +175,76 @@ def test_a_run_that_is_being_extended_keeps_its_number_with_its_length(tmp_path)
     summary["evaluations"].append({**summary["evaluations"][0], "update": 1500, "negative_log_likelihood": 92.0})
     (path / "summary.json").write_text(json.dumps(summary))
     assert measured() == (92.0, 1500)
+
+
+def test_a_run_that_was_extended_keeps_its_number_until_it_is_evaluated(tmp_path):
+    config = RunConfig(num_samples=5, updates=1000)
+    path = recorded_run(tmp_path / "runs", config, likelihood=93.0)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": 1500, "validation_bound": -90.0}) + "\n")
+    summary = json.loads((path / "summary.json").read_text())
+    stage = {"updates": 1000, "evaluations": summary["evaluations"]}
+    best = {"update": 1500, "validation_bound": -90.0}
+    summary |= {"updates": 1500, "best": best, "evaluations": [], "stages": [stage]}
+    (path / "summary.json").write_text(json.dumps(summary))
+    found = number(collected([tmp_path])[0], Cell.of(config), 1000)
+    assert (found.value, found.updates) == (93.0, 1000)
+
+
+def test_a_claim_is_not_judged_at_a_rate_that_was_worse_by_then(tmp_path):
+    """VIMCO at 1e-3 was ahead after 1000 updates, but evaluated after 4000 alone; at 3e-4 after 1000."""
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=4000, learning_rate=1e-3)
+    recorded_run(tmp_path, config, bound=-90.0, likelihood=90.0)
+    slow = dataclasses.replace(config, updates=1000, learning_rate=3e-4)
+    other = dataclasses.replace(config, updates=1000, estimator="rws")
+    recorded_run(tmp_path, slow, bound=-130.0, likelihood=99.0)
+    recorded_run(tmp_path, other, bound=-97.0, likelihood=97.0)
+    check = by_likelihoods([Cell.of(config), Cell.of(other)], lambda values: values[0] < values[1])
+    verdict = check(collected([tmp_path])[0])
+    assert (verdict.verdict, verdict.evidence) == (
+        "not yet",
+        "VIMCO (5): 90.00 (4k updates), RWS (5): 97.00 (1k updates)",
+    )
+    recorded_run(tmp_path, dataclasses.replace(config, updates=1000), name="shorter", bound=-88.0, likelihood=96.0)
+    assert check(collected([tmp_path])[0]).verdict == "seen"
+
+
+def test_cells_that_differ_in_layers_are_told_apart(tmp_path):
+    cells = [Cell.of(RunConfig(num_samples=5, layers=layers)) for layers in ((50,), (50, 100))]
+    for check in (by_likelihoods(cells, falls), by_curves(cells, falls)):
+        evidence = check([]).evidence
+        assert "VIMCO (5) 50" in evidence
+        assert "VIMCO (5) 50-100" in evidence
+
+
+def test_one_seed_at_a_better_rate_does_not_hide_the_seeds(tmp_path):
+    study = STUDIES["table-1"]
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=1000, learning_rate=1e-3)
+    for seed in range(3):
+        recorded_run(tmp_path, dataclasses.replace(config, seed=seed), bound=-100.0 - seed)
+    recorded_run(tmp_path, dataclasses.replace(config, learning_rate=3e-3), bound=-99.0)
+    (table,) = spread_over_seeds(study, collected([tmp_path])[0])
+    assert [entry.text for entry in table.rows[0][1:5]] == ["−100.00", "−101.00", "−102.00", "−101.00"]
+
+
+def test_seeds_are_evaluated_at_the_rate_of_the_table(tmp_path):
+    """Seed 1 makes 3e-3 the rate of the cell, so seed 0 is needed there, whichever seed the command names."""
+    bounds = {(0, 1e-3): -95.0, (0, 3e-3): -96.0, (1, 1e-3): -95.5, (1, 3e-3): -94.0}
+    for (seed, rate), bound in bounds.items():
+        config = RunConfig(data="binarized-mnist", num_samples=5, updates=1000, seed=seed, learning_rate=rate)
+        likelihood = 95.0 if (seed, rate) == (0, 1e-3) else None
+        recorded_run(tmp_path / "runs", config, bound=bound, likelihood=likelihood)
+    trainings = planned(STUDIES["table-1"].adjusted(updates=1000, seeds=(1,), only=["vimco-K5"]), tmp_path)
+    due = {task.path for task in evaluations_due(trainings, 1000)}
+    assert due == {run.path for run in chosen(collected([tmp_path])[0], Cell.of(trainings[0].config))}
+    assert len(due) == 2
+
+
+def test_a_likelihood_that_is_not_a_number_is_not_the_best(tmp_path):
+    config = RunConfig(data="binarized-mnist", updates=1000)
+    recorded_run(tmp_path, config, name="a", bound=-90.0, likelihood=math.nan)
+    recorded_run(tmp_path, dataclasses.replace(config, learning_rate=3e-4), name="b", bound=-93.0, likelihood=92.0)
+    assert "samples.png of b." in STUDIES["samples"].section(collected([tmp_path])[0]).blocks[0].caption
 
 
 def test_a_run_that_is_being_extended_is_not_replaced_by_a_worse_one(tmp_path):

@@ -100,3 +100,26 @@ def test_without_the_processors_time_equal_time_is_left_out(tmp_path):
     table = next(b for b in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(b, Table))
     assert table.headings == ("generative, K = 5", "after 1k updates")
     assert [row[1].text for row in table.rows] == ["−100.00", "−99.00"]
+
+
+def test_noise_is_compared_at_the_same_parameters(tmp_path):
+    """A measurement at averaged parameters of the same update is another one."""
+    config = vimco.RunConfig(data="binarized-mnist", num_samples=5, updates=1000, averaging=0.999)
+    path = recorded_run(tmp_path, config)
+    measured = [("vimco", "latest", 10.0), ("naive", "latest", 1000.0), ("vimco", "best-average", 1.0)]
+    noise = [
+        {
+            **{"estimator": name, "num_samples": 5, "draws": 200, "weights": weights, "update": 1000, "bound": -95.0},
+            **{
+                f"{part}_{what}": value
+                for part in ("model", "proposal")
+                for what, value in (("variance", v), ("snr", 1))
+            },
+        }
+        for name, weights, v in measured
+    ]
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**summary, "noise": noise}))
+    tables = [block for block in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(block, Table)]
+    (table,) = [table for table in tables if table.caption.startswith("Signal-to-noise")]
+    assert {entry.detail for row in table.rows for entry in row[1:]} == {"variance × 1", "variance × 100"}

@@ -16,6 +16,7 @@ class Recipe:
     what: str
     options: dict[str, Any]  # fields of `RunConfig`
     has_warmup: bool = False  # of its estimator, whose option `updates` is the length of it
+    goes_on: bool = False  # from the weights of another run
 
     @property
     def words(self) -> list[str]:
@@ -59,6 +60,7 @@ RECIPES: dict[str, Recipe] = {
             "weight_decay": 0.01,
             "averaging": 0.999,
         },
+        goes_on=True,
     ),
     "raiko": Recipe(
         "falling, by backpropagation through binary units, biased but of low variance: for samples from the "

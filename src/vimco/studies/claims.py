@@ -35,12 +35,13 @@ class Claim:
 
 def by_likelihoods(cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000) -> Check:
     """Return a check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
+    titles = _titles(cells)
 
     def check(runs: Sequence[Run]) -> Verdict:
         numbers = numbers_of_equal_length(runs, cells, num_samples)
         text = ", ".join(
-            f"{_title(cell)}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{_title(cell)}: none"
-            for cell, n in zip(cells, numbers, strict=True)
+            f"{title}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{title}: none"
+            for title, n in zip(titles, numbers, strict=True)
         )
         known = [n for n in numbers if n is not None]
         if len(known) < len(cells) or len({n.updates for n in known}) > 1:
@@ -61,12 +62,13 @@ def by_curves(
 
     The rate of each cell is the one that was best by then, among the runs that have come so far.
     """
+    titles = _titles(cells)
 
     def check(runs: Sequence[Run]) -> Verdict:
         lengths = {
             cell: [points[-1][0] for run in on_protocol(runs, cell) if (points := points_of(run))] for cell in cells
         }
-        if missing := [_title(cell) for cell in cells if not lengths[cell]]:
+        if missing := [title for title, cell in zip(titles, cells, strict=True) if not lengths[cell]]:
             return Verdict("not yet", f"none yet: {', '.join(missing)}")
         reached = min(map(max, lengths.values()))
         compared = [[run for run in chosen(runs, cell, until=reached) if points_of(run)] for cell in cells]
@@ -83,7 +85,7 @@ def by_curves(
         rates = [rates_of(found) for found in compared]
         shown = [f" at {rate}" if len(set(rates)) > 1 else "" for rate in rates]
         text = ", ".join(
-            f"{_title(cell)}: {minus(value)}{rate}" for cell, value, rate in zip(cells, values, shown, strict=True)
+            f"{title}: {minus(value)}{rate}" for title, value, rate in zip(titles, values, shown, strict=True)
         )
         of_all = f", rate {rates[0]}" if len(set(rates)) == 1 else ""
         return Verdict("seen" if holds(values) else "not seen", f"{text} (up to update {end:,.0f}{of_all})")
@@ -101,5 +103,12 @@ def second_half(points: Points) -> float:
     return fmean(value for update, value in points if update >= points[-1][0] / 2)
 
 
-def _title(cell: Cell) -> str:
-    return cell.short_title + (f" {cell.proposal}" if cell.has_choice_of_proposal else "")
+def _titles(cells: Sequence[Cell]) -> list[str]:
+    """Return a title of each cell, with its proposal, and with its layers where these differ."""
+    has_layers = len({cell.layers for cell in cells}) > 1
+    return [
+        cell.short_title
+        + (f" {cell.proposal}" if cell.has_choice_of_proposal else "")
+        + (f" {'-'.join(map(str, cell.layers))}" if has_layers else "")
+        for cell in cells
+    ]

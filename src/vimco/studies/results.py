@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from vimco.errors import UsageError, printable
 from vimco.runs import directory
@@ -126,18 +127,16 @@ class Number:
 def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
-    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated.
-
-    A run that is being extended has the number of before, until its new best parameters are evaluated.
-    """
+    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
     evaluated = []
     for run in chosen(runs, cell, weights, updates):
-        ended = run.summary().get("updates", run.updates)
-        now = run.evaluation(num_samples, weights, updates)
-        before = run.evaluation(num_samples, weights, ended) if now is None and updates is None else None
-        if (record := now or before) is not None:
-            is_later = record["update"] > ended
-            evaluated.append((updates or (run.updates if is_later else ended), run, record))
+        if updates is None:
+            known = last_evaluation(run, num_samples, weights)
+        else:
+            record = run.evaluation(num_samples, weights, updates)
+            known = None if record is None else (updates, record)
+        if known is not None:
+            evaluated.append((known[0], run, known[1]))
     if not evaluated:
         return None
     length = max(length for length, *_ in evaluated)
@@ -147,10 +146,25 @@ def number(
     return Number(fmean(values), error, tuple(run for run, _ in averaged), length)
 
 
+def last_evaluation(run: Run, num_samples: int, weights: Weights = "best") -> tuple[int, dict[str, Any]] | None:
+    """Return the last evaluation of a run on the test split, and the updates that the run had then.
+
+    A run that was extended has the evaluation of before, until its new best parameters are evaluated.
+    """
+    if (record := run.evaluation(num_samples, weights)) is not None:
+        ended = run.summary().get("updates", run.updates)
+        return (run.updates if record["update"] > ended else ended), record
+    for updates in sorted({*run.stages, run.summary().get("updates", run.updates)}, reverse=True):
+        if (record := run.evaluation(num_samples, weights, updates)) is not None:
+            return updates, record
+    return None
+
+
 def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:
     """Return the numbers of several cells, after equally many updates if there are such, or as they are now.
 
-    A shorter run of a cell is used if the chosen one was not evaluated after that many updates.
+    A shorter run of a cell is used if the chosen one was not evaluated after that many updates, but only at the rate
+    that was best by then: the longer run may have been at that rate.
     """
     lengths = {run.path: {run.updates, *run.stages} for run in runs}
     common = set.intersection(
@@ -159,6 +173,7 @@ def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samp
     for length in sorted(common, reverse=True):
         reached = [run for run in runs if length in lengths[run.path]]
         then = [number(reached, cell, num_samples, updates=length) for cell in cells]
-        if None not in then:
+        best = [rates_of(chosen(runs, cell, until=length)) for cell in cells]
+        if all(n and rates_of(n.runs) == rate for n, rate in zip(then, best, strict=True)):
             return then
     return [number(runs, cell, num_samples) for cell in cells]

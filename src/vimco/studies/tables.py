@@ -1,5 +1,6 @@
 """Negative log-likelihoods in tables, beside the paper's."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -84,9 +85,14 @@ def likelihood_tables(
             frozenset(range(len(titles) + 1, len(headings))),
         )
     blocks: list[Block] = [Versions(tables) if is_averaged else tables["raw"], Text(EXPLANATION, is_said_once=True)]
-    if published and not is_comparable:
-        blocks.append(Text(f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data."))
-    return blocks
+    return [*blocks, *(on_other_data(runs) if published else [])]
+
+
+def on_other_data(runs: Sequence[Run]) -> list[Block]:
+    """Return a sentence that published numbers are not comparable, if a run has other data than the paper."""
+    if all(run.data["name"] == PAPER.data for run in runs):
+        return []
+    return [Text(f"The paper's numbers are of {PAPER.data}, and not comparable with those of other data.")]
 
 
 def distances(study: Study, runs: Sequence[Run], published: Mapping[Cell, float]) -> list[Block]:
@@ -180,16 +186,19 @@ def likelihoods_of_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
 def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
     """Return the validation bound for each seed of the cells with several, after their last common update.
 
-    The rate of each seed is the one that was best by then.
+    All have the same rate: the best by then of those that most seeds were trained with.
     """
     rows = []
     for cell in study.cells:
         # A seed without a validation has nothing to compare, and must not remove the others.
         validated = [(points[-1][0], run) for run in on_protocol(runs, cell) if (points := validation_points(run))]
+        pairs = {(run.config.learning_rate, run.config.seed) for _, run in validated}
+        seeds = Counter(rate for rate, _ in pairs)
+        validated = [(n, run) for n, run in validated if seeds[run.config.learning_rate] == max(seeds.values())]
         longest = {run.config.seed: updates for updates, run in sorted(validated, key=lambda pair: pair[0])}
         if len(longest) < 2:
             continue
-        of_seeds = chosen(runs, cell, until=min(longest.values()))
+        of_seeds = chosen([run for _, run in validated], cell, until=min(longest.values()))
         curves = {run.config.seed: dict(validation_points(run)) for run in of_seeds}
         if len(curves) > 1 and (common := set.intersection(*map(set, curves.values()))):
             last = max(common)

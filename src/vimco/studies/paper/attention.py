@@ -9,7 +9,7 @@ from vimco.studies.claims import Claim, by_curves, falls
 from vimco.studies.curves import Points, distinct_curves, picture_of, plot
 from vimco.studies.document import MISSING, Block, Entry, Table, Text, anchor, short_count
 from vimco.studies.paper.protocol import at_every_rate
-from vimco.studies.results import chosen
+from vimco.studies.results import chosen, last_evaluation
 from vimco.studies.study import Study, register_study
 from vimco.studies.tables import equal_time, time_in_words
 
@@ -105,9 +105,9 @@ def _outcome(best: dict[str, Run]) -> Table:
     """Return errors and negative log-likelihoods of the test set."""
     rows = []
     for title, run in best.items():
-        record = run.evaluation(NUM_SAMPLES)
-        heading = Entry(title, f"{short_count(run.updates)} updates", links_to=anchor(run.name))
-        if record is None or "error" not in record or "error_of_one" not in record:
+        updates, record = last_evaluation(run, NUM_SAMPLES) or (run.updates, {})
+        heading = Entry(title, f"{short_count(updates)} updates", links_to=anchor(run.name))
+        if "error" not in record or "error_of_one" not in record:
             entries = [Entry("not evaluated", is_missing=True)] * 3
         else:
             likelihood = f"{record['negative_log_likelihood']:.3f} ± {record['standard_error']:.3f}"

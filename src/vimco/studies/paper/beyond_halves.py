@@ -12,7 +12,7 @@ from vimco.studies.paper.protocol import PROPOSALS, recipe
 from vimco.studies.paper.structured_nll import PUBLISHED, cell
 from vimco.studies.results import number
 from vimco.studies.study import Study, kind, register_study
-from vimco.studies.tables import PARAMETERS
+from vimco.studies.tables import PARAMETERS, on_other_data
 
 # Proposal, recipe and updates. The warm-up from the ELBO helps where there is a proposal to learn.
 RECIPES = (("prior", "falling", 200_000), ("prior", "raiko", 100_000), ("learned", "warm", 200_000))
@@ -50,7 +50,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     protocol = ("VIMCO, the protocol, raw", "averaged")
     headings = ("K = 20", *protocol, "recipe", "by the recipe, raw", "averaged", "the paper")
     caption = f"Negative log-likelihood of the test set in nats, {samples} samples an image"
-    return [Table(caption, headings, tuple(body), frozenset({6})), Text(REMARK)]
+    return [Table(caption, headings, tuple(body), frozenset({6})), Text(REMARK), *on_other_data(found)]
 
 
 register_study(

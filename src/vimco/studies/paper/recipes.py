@@ -48,7 +48,8 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         title: [run for run in found if (kind(run.config), run.config.learning_rate) == (kind(c), c.learning_rate)]
         for title, c in zip(CANDIDATES, runs(), strict=True)
     }
-    length = usual_length(run.updates for of_title in candidates.values() for run in of_title)
+    # Each candidate counts once, however many seeds it has.
+    length = usual_length(updates for of_title in candidates.values() for updates in {run.updates for run in of_title})
     raw, averaged = (
         {title: best for title, of_title in candidates.items() if (best := _best(of_title, length, weights))}
         for weights in PARAMETERS

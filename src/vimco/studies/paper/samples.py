@@ -1,5 +1,6 @@
 """Draws from the best generative model: of Table 1, or by a recipe."""
 
+import math
 from collections.abc import Sequence
 
 from vimco.runs.config import RunConfig
@@ -24,8 +25,9 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """
 
     def quality(run: Run) -> tuple[float, float]:
-        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, float("-inf"))
-        return (-evaluation["negative_log_likelihood"] if evaluation else float("-inf"), bound)
+        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, -math.inf)
+        likelihood = -evaluation["negative_log_likelihood"] if evaluation else -math.inf
+        return (likelihood if math.isfinite(likelihood) else -math.inf, bound)
 
     of_task = [run for run in found if run.config.task == "generative" and run.best() is not None]
     candidates = [run for run in of_task if (run.path / "samples.png").exists()] or of_task

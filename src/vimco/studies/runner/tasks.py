@@ -136,14 +136,10 @@ def evaluations_due(trainings: Sequence[Training], num_samples: int) -> list[Eva
     A run that departs from the paper's protocol has no cell to be chosen for, and is evaluated itself.
     """
     configurations = [training.config for training in trainings]
-    names, seeds = {config.data for config in configurations}, {config.seed for config in configurations}
+    names = {config.data for config in configurations}
     runs, _ = collected({training.path.parent for training in trainings if training.path.parent.is_dir()})
     contents = {run.data["checksum"] for training in trainings if (run := training.run()) is not None}
-    candidates = [
-        run
-        for run in runs
-        if run.config.data in names and run.config.seed in seeds and run.data["checksum"] in contents
-    ]
+    candidates = [run for run in runs if run.config.data in names and run.data["checksum"] in contents]
     kinds: tuple[Weights, ...] = ("best", "best-average")
     departing = {training.path for training in trainings if kind(training.config)[1]}
     wanted = [
