@@ -95,9 +95,9 @@ def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
     Where other seeds of that run have the same length and source, it is their mean: as for the protocol.
     """
     known = [
-        (known[0], best[1], run, known[1]["negative_log_likelihood"])
+        (last[0], best[1], run, last[1]["negative_log_likelihood"])
         for run in found
-        if (known := last_evaluation(run, samples, weights)) and (best := run.best(weights, known[0]))
+        if (last := last_evaluation(run, samples, weights)) and (best := run.best(weights, last[0]))
     ]
     if not known:
         return Entry("not evaluated" if found else "not run", is_missing=True)

@@ -160,7 +160,7 @@ def _noise(model: str, found: Sequence[Run]) -> list[Block]:
     records = {
         (r["estimator"], r["update"]): r
         for r in run.noise
-        if r["num_samples"] == run.config.num_samples and r["weights"] != "best-average"
+        if r["num_samples"] == run.config.num_samples and r.get("weights") != "best-average"
     }
     parts = [part for part in ("proposal", "model") if any(f"{part}_snr" in record for record in records.values())]
     columns = [(update, part) for update in sorted({update for _, update in records}) for part in parts]
