@@ -373,6 +373,7 @@ def test_offline(program, own_folder, monkeypatch):
         ("--num-samples=5", "--num-samples cannot change"),
         ("--output elsewhere", "leave --output out"),
         ("--recipe falling", "leave --recipe out"),
+        ("--recipe cool-down", "leave --recipe out"),
         ("--updates 20", "has done 50 updates already, more than the 20 asked for"),
         ("--updates 60 --epochs 3", "Give one budget"),
     ],

@@ -133,6 +133,26 @@ def test_seeds_of_a_recipe_are_averaged_like_those_of_the_protocol(tmp_path):
     ]
 
 
+def test_runs_by_another_rate_or_schedule_are_no_seeds_of_a_recipe(tmp_path):
+    """Nor is a run that was stopped before the end of its schedule, whose rate has hardly fallen."""
+    study = STUDIES["beyond"]
+    _, five, *_ = study.adjusted(updates=1000)
+    recorded_run(tmp_path, five, bound=-95.0, likelihood=92.0)
+    recorded_run(tmp_path, dataclasses.replace(five, seed=1, learning_rate=1e-3), bound=-99.0, likelihood=96.0)
+    recorded_run(tmp_path, dataclasses.replace(five, seed=2, schedule_updates=4000), bound=-99.0, likelihood=98.0)
+    entry = study.show(study, collected([tmp_path])[0])[0].rows[1][2]
+    assert (entry.text, entry.detail) == ("92.00", "1k updates")
+
+
+def test_every_seed_of_a_cool_down_belongs_to_its_study(tmp_path):
+    """The section links the first of them only."""
+    config = RunConfig(data="binarized-mnist", updates=1000, **RECIPES["cool-down"].options, init_from="long")
+    for seed in range(3):
+        recorded_run(tmp_path, dataclasses.replace(config, seed=seed), likelihood=92.0 + seed)
+    sections = report(collected([tmp_path])[0]).sections
+    assert "Other runs" not in [section.title for section in sections]
+
+
 def test_a_recipe_that_is_being_extended_keeps_its_number(tmp_path):
     _, five, *_ = STUDIES["beyond"].adjusted(updates=1000)
     path = recorded_run(tmp_path, five, likelihood=92.0)

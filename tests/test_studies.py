@@ -38,7 +38,7 @@ from vimco.studies.runner.execution import Watch, execute, run_study
 from vimco.studies.runner.local import LocalWorkers, command
 from vimco.studies.runner.tasks import evaluations_due, planned
 from vimco.studies.study import digest, label, run_name
-from vimco.studies.tables import last_doubling, spread_over_seeds
+from vimco.studies.tables import last_doubling, likelihoods_of_seeds, spread_over_seeds
 
 PROGRAM = [sys.executable, "-c", "from vimco.cli import main; main()"]
 
@@ -180,13 +180,7 @@ def test_a_run_that_is_being_extended_keeps_its_number_with_its_length(tmp_path)
 def test_a_run_that_was_extended_keeps_its_number_until_it_is_evaluated(tmp_path):
     config = RunConfig(num_samples=5, updates=1000)
     path = recorded_run(tmp_path / "runs", config, likelihood=93.0)
-    with (path / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"update": 1500, "validation_bound": -90.0}) + "\n")
-    summary = json.loads((path / "summary.json").read_text())
-    stage = {"updates": 1000, "evaluations": summary["evaluations"]}
-    best = {"update": 1500, "validation_bound": -90.0}
-    summary |= {"updates": 1500, "best": best, "evaluations": [], "stages": [stage]}
-    (path / "summary.json").write_text(json.dumps(summary))
+    extended(path, 1500, -90.0)
     found = number(collected([tmp_path])[0], Cell.of(config), 1000)
     assert (found.value, found.updates) == (93.0, 1000)
 
@@ -209,6 +203,49 @@ def test_a_claim_is_not_judged_at_a_rate_that_was_worse_by_then(tmp_path):
     assert check(collected([tmp_path])[0]).verdict == "seen"
 
 
+def test_a_claim_is_not_judged_while_a_better_rate_is_in_training(tmp_path):
+    """After 1000 updates the unfinished run at 1e-3 was ahead, and it is not evaluated there."""
+    slow = RunConfig(data="binarized-mnist", num_samples=5, updates=1000, learning_rate=3e-4)
+    other = dataclasses.replace(slow, estimator="rws")
+    recorded_run(tmp_path, slow, bound=-100.0, likelihood=99.0)
+    recorded_run(tmp_path, other, bound=-97.0, likelihood=97.0)
+    check = by_likelihoods([Cell.of(slow), Cell.of(other)], lambda values: values[0] < values[1])
+    assert check(collected([tmp_path])[0]).verdict == "not seen"
+    fast = dataclasses.replace(slow, learning_rate=1e-3, updates=2000)
+    recorded_run(tmp_path, fast, bound=-80.0, is_finished=False)
+    assert check(collected([tmp_path])[0]).verdict == "not yet"
+
+
+def test_an_extension_that_is_not_evaluated_replaces_no_better_number_of_before(tmp_path):
+    """3e-4 is ahead at the new end; after 1000 updates, where both were evaluated, 1e-3 was."""
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=1000)
+    recorded_run(tmp_path, config, bound=-95.0, likelihood=95.0)
+    slow = dataclasses.replace(config, learning_rate=3e-4)
+    path = recorded_run(tmp_path, slow, bound=-99.0, likelihood=99.0)
+    extended(path, 4000, -90.0)
+    found = number(collected([tmp_path])[0], Cell.of(config), 1000)
+    assert (found.value, found.updates, found.runs[0].config.learning_rate) == (95.0, 1000, 1e-3)
+
+
+def test_the_best_model_keeps_its_place_until_its_extension_is_evaluated(tmp_path):
+    config = RunConfig(data="binarized-mnist", updates=1000)
+    path = recorded_run(tmp_path, config, name="a", bound=-90.0, likelihood=90.0)
+    recorded_run(tmp_path, dataclasses.replace(config, num_samples=2), name="b", bound=-99.0, likelihood=99.0)
+    extended(path, 1500, -89.0)
+    assert "samples.png of a." in STUDIES["samples"].section(collected([tmp_path])[0]).blocks[0].caption
+
+
+def extended(path, updates, bound):
+    """Write what an extension leaves that has ended and was not evaluated yet."""
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": updates, "validation_bound": bound}) + "\n")
+    summary = json.loads((path / "summary.json").read_text())
+    stage = {"updates": summary["updates"], "evaluations": summary["evaluations"]}
+    best = {"update": updates, "validation_bound": bound}
+    summary |= {"updates": updates, "best": best, "evaluations": [], "stages": [stage]}
+    (path / "summary.json").write_text(json.dumps(summary))
+
+
 def test_cells_that_differ_in_layers_are_told_apart(tmp_path):
     cells = [Cell.of(RunConfig(num_samples=5, layers=layers)) for layers in ((50,), (50, 100))]
     for check in (by_likelihoods(cells, falls), by_curves(cells, falls)):
@@ -221,10 +258,22 @@ def test_one_seed_at_a_better_rate_does_not_hide_the_seeds(tmp_path):
     study = STUDIES["table-1"]
     config = RunConfig(data="binarized-mnist", num_samples=5, updates=1000, learning_rate=1e-3)
     for seed in range(3):
-        recorded_run(tmp_path, dataclasses.replace(config, seed=seed), bound=-100.0 - seed)
-    recorded_run(tmp_path, dataclasses.replace(config, learning_rate=3e-3), bound=-99.0)
-    (table,) = spread_over_seeds(study, collected([tmp_path])[0])
-    assert [entry.text for entry in table.rows[0][1:5]] == ["−100.00", "−101.00", "−102.00", "−101.00"]
+        recorded_run(tmp_path, dataclasses.replace(config, seed=seed), bound=-100.0 - seed, likelihood=95.0 + seed)
+    recorded_run(tmp_path, dataclasses.replace(config, learning_rate=3e-3), bound=-99.0, likelihood=94.0)
+    (bounds,) = spread_over_seeds(study, collected([tmp_path])[0])
+    assert [entry.text for entry in bounds.rows[0][1:5]] == ["−100.00", "−101.00", "−102.00", "−101.00"]
+    (likelihoods,) = likelihoods_of_seeds(study, collected([tmp_path])[0])
+    assert [entry.text for entry in likelihoods.rows[0][1:5]] == ["95.00", "96.00", "97.00", "96.00"]
+
+
+def test_seeds_are_compared_at_the_rate_with_the_longest_trainings(tmp_path):
+    """3e-3 is ahead for one seed, and the other has half of the updates there so far."""
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=1000)
+    for seed, rate, updates, bound in ((0, 1e-3, 1000, -100.0), (1, 1e-3, 1000, -101.0), (0, 3e-3, 1000, -99.0)):
+        recorded_run(tmp_path, dataclasses.replace(config, seed=seed, learning_rate=rate, updates=updates), bound=bound)
+    recorded_run(tmp_path, dataclasses.replace(config, seed=1, learning_rate=3e-3, updates=500), bound=-105.0)
+    (table,) = spread_over_seeds(STUDIES["table-1"], collected([tmp_path])[0])
+    assert [entry.text for entry in table.rows[0][1:3]] == ["−100.00", "−101.00"]
 
 
 def test_seeds_are_evaluated_at_the_rate_of_the_table(tmp_path):
@@ -312,6 +361,22 @@ def test_a_run_that_fails_is_not_tried_at_every_moment_of_its_measurements(tmp_p
     engine.ending = lambda: Ending(failure="no luck")
     outcome = run_study(trainings, 100, engine, Watch(), lambda _: ("vimco",))
     assert len(outcome.failures) == len(engine.started) == 1
+
+
+@pytest.mark.parametrize("lines_left", [0, 10])
+def test_lost_metrics_are_told(tmp_path, lines_left):
+    path = recorded_run(tmp_path, RunConfig(updates=1000)) / "metrics.jsonl"
+    assert not collected([tmp_path])[1]
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines_left]))
+    (problem,) = collected([tmp_path])[1]
+    assert f"it ends at update {50 * lines_left}, before the end of the run" in problem
+
+
+def test_a_claim_may_be_defined_before_its_model(tmp_path):
+    """Titles are read when it is checked, so the order of plugins does not matter."""
+    cell = Cell.of(RunConfig(num_samples=5))._replace(task="not-yet-registered")
+    assert by_likelihoods([cell], falls)
+    assert by_curves([cell], falls)
 
 
 def test_a_link_to_a_run_is_told(tmp_path):

@@ -10,6 +10,7 @@ from vimco.studies import STUDIES
 from vimco.studies.document import Picture, Table
 from vimco.studies.paper.which_estimator import METHODS, SETTINGS, cells_of
 from vimco.studies.results import collected
+from vimco.studies.runner.tasks import Measuring, planned
 
 STUDY = STUDIES["estimators"]
 
@@ -102,22 +103,36 @@ def test_without_the_processors_time_equal_time_is_left_out(tmp_path):
     assert [row[1].text for row in table.rows] == ["−100.00", "−99.00"]
 
 
+def record_of_noise(name, weights, variance, num_samples=5, draws=200):
+    """Return what `vimco noise` records after update 1000."""
+    facts = {"estimator": name, "num_samples": num_samples, "draws": draws, "weights": weights}
+    parts = ("model", "proposal")
+    numbers = {f"{part}_{what}": value for part in parts for what, value in (("variance", variance), ("snr", 1.0))}
+    return {**facts, "update": 1000, "bound": -95.0, **numbers}
+
+
+def test_a_measurement_by_hand_does_not_take_the_place_of_the_studys(tmp_path):
+    """With averaged parameters, or another K, it is not what the study measures and shows."""
+    (config,) = STUDY.adjusted(updates=1000, rates=[1e-3], only=["generative-200-200-200-vimco-K5"])
+    (training,) = planned([config], tmp_path)
+    summary = recorded_run(tmp_path / "runs", config) / "summary.json"
+    before = json.loads(summary.read_text())
+    task = Measuring(training, ("naive", "vimco"))
+    for weights, num_samples, is_due in (("best-average", 5, True), ("latest", 20, True), ("latest", 5, False)):
+        noise = [record_of_noise(name, weights, 1.0, num_samples) for name in task.estimators]
+        summary.write_text(json.dumps({**before, "noise": noise}))
+        assert task.is_due() == is_due
+        blocks = STUDY.show(STUDY, collected([tmp_path])[0])
+        shown = [b for b in blocks if isinstance(b, Table) and b.caption.startswith("Signal-to-noise")]
+        assert len(shown) == (not is_due)
+
+
 def test_noise_is_compared_at_the_same_parameters(tmp_path):
-    """A measurement at averaged parameters of the same update is another one."""
+    """A measurement at averaged parameters of the same update is another one; so is one with other draws."""
     config = vimco.RunConfig(data="binarized-mnist", num_samples=5, updates=1000, averaging=0.999)
     path = recorded_run(tmp_path, config)
     measured = [("vimco", "latest", 10.0), ("naive", "latest", 1000.0), ("vimco", "best-average", 1.0)]
-    noise = [
-        {
-            **{"estimator": name, "num_samples": 5, "draws": 200, "weights": weights, "update": 1000, "bound": -95.0},
-            **{
-                f"{part}_{what}": value
-                for part in ("model", "proposal")
-                for what, value in (("variance", v), ("snr", 1))
-            },
-        }
-        for name, weights, v in measured
-    ]
+    noise = [*(record_of_noise(*each) for each in measured), record_of_noise("rloo", "latest", 70.0, draws=2)]
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps({**summary, "noise": noise}))
     tables = [block for block in STUDY.show(STUDY, collected([tmp_path])[0]) if isinstance(block, Table)]

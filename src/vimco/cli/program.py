@@ -124,7 +124,7 @@ def _parsed(arguments: list[str]) -> Any:
     if isinstance(command, Train) and command.recipe is not None:
         recipe = named_recipe(command.recipe)
         command = _parsed_words([arguments[0], *recipe.words, *arguments[1:]])
-        if recipe.goes_on and command.config.init_from is None:
+        if recipe.goes_on and command.resume is None and command.config.init_from is None:
             raise UsageError(
                 f"The recipe {command.recipe} goes on from the weights of a long training: name its run by --init-from."
             )

@@ -84,7 +84,7 @@ def report(runs: Sequence[Run], problems: Sequence[str] = (), remarks: Sequence[
     if remarks:
         front.append(Section("remarks", "Remarks", tuple(map(Text, remarks))))
     linked = {link for section in rest for link in section.links}  # a study may show runs that it does not plan
-    others = [run for run in runs if not any(study.cells_of([run]) for study in STUDIES.values())]
+    others = [run for run in runs if not any(study.is_run([run]) for study in STUDIES.values())]
     if others := [run for run in others if anchor(run.name) not in linked]:
         rest.append(_other_runs(others))
     rest.append(_runs(runs, problems))

@@ -105,8 +105,8 @@ class Run:
         path, last = self.path / METRICS, lines[-1]["update"] if lines else 0
         if damaged:
             return [f"{path}: {damaged} damaged lines are left out."]
-        if lines and last < self.summary().get("updates", 0):
-            return [f"{path}: it ends at update {last:,}, before the end of the run; its last line is damaged or gone."]
+        if last < self.summary().get("updates", 0):
+            return [f"{path}: it ends at update {last:,}, before the end of the run; what follows is damaged or gone."]
         return []
 
     def summary(self) -> dict[str, Any]:
@@ -309,6 +309,11 @@ class Run:
     def noise(self) -> list[dict[str, Any]]:
         """What `vimco noise` has measured: variance and signal-to-noise ratio of gradients, by estimator and update."""
         return _readable(self.summary().get("noise", []))
+
+    def noise_of_training(self) -> list[dict[str, Any]]:
+        """Return what was measured in the state of the training: its latest parameters and number of samples."""
+        is_own = {"num_samples": self.config.num_samples, "weights": "latest"}
+        return [record for record in self.noise if is_own.items() <= {"weights": "latest", **record}.items()]
 
     def record_noise(self, records: Sequence[dict[str, Any]]) -> None:
         """Write the noise of gradients to `summary.json`; it replaces earlier records of the same kind."""

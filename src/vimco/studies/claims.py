@@ -35,18 +35,16 @@ class Claim:
 
 def by_likelihoods(cells: Sequence[Cell], holds: Callable[[list[float]], bool], num_samples: int = 1000) -> Check:
     """Return a check of negative log-likelihoods, in the order of the cells, of runs of equal length."""
-    titles = _titles(cells)
 
     def check(runs: Sequence[Run]) -> Verdict:
-        numbers = numbers_of_equal_length(runs, cells, num_samples)
+        titles, (numbers, is_fair) = _titles(cells), numbers_of_equal_length(runs, cells, num_samples)
         text = ", ".join(
             f"{title}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{title}: none"
             for title, n in zip(titles, numbers, strict=True)
         )
-        known = [n for n in numbers if n is not None]
-        if len(known) < len(cells) or len({n.updates for n in known}) > 1:
+        if not is_fair:
             return Verdict("not yet", text)
-        return Verdict("seen" if holds([n.value for n in known]) else "not seen", text)
+        return Verdict("seen" if holds([n.value for n in numbers if n]) else "not seen", text)
 
     return check
 
@@ -62,9 +60,9 @@ def by_curves(
 
     The rate of each cell is the one that was best by then, among the runs that have come so far.
     """
-    titles = _titles(cells)
 
     def check(runs: Sequence[Run]) -> Verdict:
+        titles = _titles(cells)
         lengths = {
             cell: [points[-1][0] for run in on_protocol(runs, cell) if (points := points_of(run))] for cell in cells
         }

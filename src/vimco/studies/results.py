@@ -109,6 +109,16 @@ def usual_length(lengths: Iterable[int]) -> int:
     return max(counts, key=lambda length: (counts[length], length), default=0)
 
 
+def has_reached(run: Run, length: int) -> bool:
+    """Return whether a run shows its recipe at this length; at a constant rate a longer run does too.
+
+    A schedule must end there: the rate of a run that was stopped before its horizon has hardly fallen.
+    """
+    if run.config.schedule == "constant":
+        return run.updates >= length
+    return run.updates >= length == run.config.horizon
+
+
 def deviation(values: Collection[float]) -> float:
     """Return the standard deviation of two values or more; NaN if one is not finite."""
     return stdev(values) if all(map(math.isfinite, values)) else math.nan
@@ -127,7 +137,11 @@ class Number:
 def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
-    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated."""
+    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated.
+
+    Where only an earlier stage of the chosen run was evaluated, the choice is that of then: another rate may have been
+    the best.
+    """
     evaluated = []
     for run in chosen(runs, cell, weights, updates):
         if updates is None:
@@ -143,7 +157,10 @@ def number(
     averaged = [(run, record) for its_length, run, record in evaluated if its_length == length]
     values = [record["negative_log_likelihood"] for _, record in averaged]
     error = averaged[0][1]["standard_error"] if len(values) == 1 else deviation(values) / len(values) ** 0.5
-    return Number(fmean(values), error, tuple(run for run, _ in averaged), length)
+    found = Number(fmean(values), error, tuple(run for run, _ in averaged), length)
+    if updates is None and any(run.summary().get("updates", 0) > length for run in found.runs):
+        return number(runs, cell, num_samples, weights, length) or found
+    return found
 
 
 def last_evaluation(run: Run, num_samples: int, weights: Weights = "best") -> tuple[int, dict[str, Any]] | None:
@@ -160,8 +177,10 @@ def last_evaluation(run: Run, num_samples: int, weights: Weights = "best") -> tu
     return None
 
 
-def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samples: int) -> list[Number | None]:
-    """Return the numbers of several cells, after equally many updates if there are such, or as they are now.
+def numbers_of_equal_length(
+    runs: Sequence[Run], cells: Sequence[Cell], num_samples: int
+) -> tuple[list[Number | None], bool]:
+    """Return the numbers of several cells after equally many updates, and True; or the numbers of now, and False.
 
     A shorter run of a cell is used if the chosen one was not evaluated after that many updates, but only at the rate
     that was best by then: the longer run may have been at that rate.
@@ -175,5 +194,5 @@ def numbers_of_equal_length(runs: Sequence[Run], cells: Sequence[Cell], num_samp
         then = [number(reached, cell, num_samples, updates=length) for cell in cells]
         best = [rates_of(chosen(runs, cell, until=length)) for cell in cells]
         if all(n and rates_of(n.runs) == rate for n, rate in zip(then, best, strict=True)):
-            return then
-    return [number(runs, cell, num_samples) for cell in cells]
+            return then, True
+    return [number(runs, cell, num_samples) for cell in cells], False

@@ -186,19 +186,23 @@ def likelihoods_of_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
 def spread_over_seeds(study: Study, runs: Sequence[Run]) -> list[Block]:
     """Return the validation bound for each seed of the cells with several, after their last common update.
 
-    All have the same rate: the best by then of those that most seeds were trained with.
+    All have the same rate: of those that most seeds were trained with, the one with the longest trainings, or of
+    several such the best by then.
     """
     rows = []
     for cell in study.cells:
         # A seed without a validation has nothing to compare, and must not remove the others.
         validated = [(points[-1][0], run) for run in on_protocol(runs, cell) if (points := validation_points(run))]
-        pairs = {(run.config.learning_rate, run.config.seed) for _, run in validated}
-        seeds = Counter(rate for rate, _ in pairs)
-        validated = [(n, run) for n, run in validated if seeds[run.config.learning_rate] == max(seeds.values())]
-        longest = {run.config.seed: updates for updates, run in sorted(validated, key=lambda pair: pair[0])}
-        if len(longest) < 2:
+        at_rate: dict[float, dict[int, int]] = {}
+        for updates, run in sorted(validated, key=lambda pair: pair[0]):
+            at_rate.setdefault(run.config.learning_rate, {})[run.config.seed] = updates
+        most = max(map(len, at_rate.values()), default=0)
+        if most < 2:
             continue
-        of_seeds = chosen([run for _, run in validated], cell, until=min(longest.values()))
+        reached = {rate: min(longest.values()) for rate, longest in at_rate.items() if len(longest) == most}
+        length = max(reached.values())
+        compared = [run for _, run in validated if reached.get(run.config.learning_rate) == length]
+        of_seeds = chosen(compared, cell, until=length)
         curves = {run.config.seed: dict(validation_points(run)) for run in of_seeds}
         if len(curves) > 1 and (common := set.intersection(*map(set, curves.values()))):
             last = max(common)
@@ -218,13 +222,19 @@ class _Seeds(NamedTuple):
 
 
 def _evaluated_seeds(study: Study, runs: Sequence[Run], cell: Cell, weights: Weights) -> _Seeds | None:
-    lengths = [({run.updates, *run.stages}, run) for run in on_protocol(runs, cell)]
-    for length in sorted(set().union(*(its_lengths for its_lengths, _ in lengths)), reverse=True):
-        then = chosen([run for its_lengths, run in lengths if length in its_lengths], cell, weights, length)
-        records = [(run.evaluation(study.evaluation_samples or 0, weights, length), run) for run in then]
-        values = {run.config.seed: record["negative_log_likelihood"] for record, run in records if record}
-        if len(values) > 1:
-            return _Seeds(cell, length, rates_of(run for record, run in records if record), values)
+    """Return likelihoods at the rate that most seeds were evaluated with, the best by then of several such."""
+    samples = study.evaluation_samples or 0
+    of_cell = on_protocol(runs, cell)
+    for length in sorted({length for run in of_cell for length in (run.updates, *run.stages)}, reverse=True):
+        known = [run for run in of_cell if run.evaluation(samples, weights, length) is not None]
+        seeds = Counter(rate for rate, _ in {(run.config.learning_rate, run.config.seed) for run in known})
+        most = max(seeds.values(), default=0)
+        if most < 2:
+            continue
+        then = chosen([run for run in known if seeds[run.config.learning_rate] == most], cell, weights, length)
+        records = {run.config.seed: run.evaluation(samples, weights, length) or {} for run in then}
+        values = {seed: record["negative_log_likelihood"] for seed, record in records.items()}
+        return _Seeds(cell, length, rates_of(then), values)
     return None
 
 

@@ -12,7 +12,7 @@ from vimco.studies.cells import PAPER
 from vimco.studies.document import Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import generative, recipe
 from vimco.studies.paper.table_1 import PUBLISHED
-from vimco.studies.results import Number, last_evaluation, number, on_protocol
+from vimco.studies.results import Number, has_reached, last_evaluation, number, on_protocol
 from vimco.studies.study import Study, kind, register_study
 from vimco.studies.tables import on_other_data
 
@@ -92,12 +92,14 @@ def _is_cool_down(run: Run, options: dict[str, Any]) -> bool:
 def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
     """Return the likelihood of the longest of some runs, the best by validation of several such, with its length.
 
-    Where other seeds of that run have the same length and source, it is their mean: as for the protocol.
+    Where other seeds of that run have the same rate, length and source, it is their mean: as for the protocol. A run
+    that was stopped before the end of its schedule does not show its recipe.
     """
     known = [
         (last[0], best[1], run, last[1]["negative_log_likelihood"])
         for run in found
         if (last := last_evaluation(run, samples, weights)) and (best := run.best(weights, last[0]))
+        if has_reached(run, last[0])
     ]
     if not known:
         return Entry("not evaluated" if found else "not run", is_missing=True)
@@ -105,9 +107,13 @@ def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
     updates, _, first, _ = known[0]
     of_seed: dict[int, float] = {}
     for length, _, run, value in known:
-        if (length, run.config.init_from) == (updates, first.config.init_from):
+        if (length, *_source(run)) == (updates, *_source(first)):
             of_seed.setdefault(run.config.seed, value)
     return _entry(first, fmean(of_seed.values()), updates, len(of_seed))
+
+
+def _source(run: Run) -> tuple[float, str | None]:
+    return run.config.learning_rate, run.config.init_from
 
 
 def of_protocol(measured: Number | None) -> Entry:

@@ -62,15 +62,18 @@ def active_units(found: Sequence[Run], rows: Mapping[str, Sequence[Cell]]) -> Ta
 
     def entry(of_cell: Cell) -> Entry:
         run = next(iter(chosen(found, of_cell)), None)
-        evaluations = [] if run is None else run.evaluations
-        records = [r for r in evaluations if r["split"] == "test" and isinstance(r.get("active_units"), list)]
-        if run is None or not records:
-            return Entry("not run" if run is None else "not evaluated", is_missing=True)
-        record = max(records, key=lambda r: (r["weights"] == "best-average", r["update"], r["num_samples"]))
-        kind = "averaged" if record["weights"] == "best-average" else "raw"
+        if run is None:
+            return Entry("not run", is_missing=True)
         ended = run.summary().get("updates", run.updates)
-        length = ended if record["update"] <= ended else run.updates  # it is being extended
-        return Entry(_sum(record["active_units"][::-1]), f"{short_count(length)} updates, {kind} parameters")
+        stages = {**run.stages, ended: run.evaluations}
+        for length in sorted(stages, reverse=True):  # a run that was extended has those of before, until evaluated
+            records = [r for r in stages[length] if r["split"] == "test" and isinstance(r.get("active_units"), list)]
+            if records:
+                record = max(records, key=lambda r: (r["weights"] == "best-average", r["update"], r["num_samples"]))
+                kind = "averaged" if record["weights"] == "best-average" else "raw"
+                updates = length if record["update"] <= length else run.updates  # it is being extended
+                return Entry(_sum(record["active_units"][::-1]), f"{short_count(updates)} updates, {kind} parameters")
+        return Entry("not evaluated", is_missing=True)
 
     published = [_sum(units) for row in PUBLISHED_UNITS.values() for units in row]
     body = [

@@ -10,7 +10,7 @@ from vimco.studies.cells import PAPER
 from vimco.studies.curves import distinct_curves, plot
 from vimco.studies.document import MISSING, Block, Entry, Table, Text, anchor, minus, short_count
 from vimco.studies.paper.protocol import recipe
-from vimco.studies.results import usual_length
+from vimco.studies.results import has_reached, usual_length
 from vimco.studies.study import Study, kind, register_study
 from vimco.studies.tables import PARAMETERS
 
@@ -76,22 +76,12 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     ]
 
 
-def _has_reached(run: Run, length: int) -> bool:
-    """Return whether a run shows its recipe at this length; at a constant rate a longer run does too.
-
-    A schedule must end there: the rate of a run that was stopped before its horizon has hardly fallen.
-    """
-    if run.config.schedule == "constant":
-        return run.updates >= length
-    return run.updates == length == run.config.horizon
-
-
 def _best(runs: Sequence[Run], length: int, weights: Weights) -> tuple[float, Run] | None:
     """Return the best bound up to a length, and its run, of runs that differ in seed or averaging alone.
 
     Only the first seed counts: the best of several would have an advantage over rows with one.
     """
-    reached = [run for run in runs if _has_reached(run, length)]
+    reached = [run for run in runs if has_reached(run, length)]
     first = min((run.config.seed for run in reached), default=0)
     known = [(b[1], run) for run in reached if run.config.seed == first and (b := run.best(weights, length))]
     return max(known, key=lambda pair: pair[0], default=None)

@@ -8,6 +8,7 @@ from vimco.runs.directory import Run
 from vimco.studies.curves import picture_of
 from vimco.studies.document import Block
 from vimco.studies.paper import table_1
+from vimco.studies.results import last_evaluation
 from vimco.studies.study import Study, register_study
 
 CAPTION = "Test images, their reconstructions, and below them probabilities of pixels given draws from the model."
@@ -25,8 +26,8 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """
 
     def quality(run: Run) -> tuple[float, float]:
-        evaluation, (_, bound) = run.evaluation(1000), run.best() or (0, -math.inf)
-        likelihood = -evaluation["negative_log_likelihood"] if evaluation else -math.inf
+        last, (_, bound) = last_evaluation(run, 1000), run.best() or (0, -math.inf)
+        likelihood = -last[1]["negative_log_likelihood"] if last else -math.inf
         return (likelihood if math.isfinite(likelihood) else -math.inf, bound)
 
     of_task = [run for run in found if run.config.task == "generative" and run.best() is not None]

@@ -153,15 +153,12 @@ def measured(cell: Cell) -> tuple[str, ...]:
 
 def _noise(model: str, found: Sequence[Run]) -> list[Block]:
     """Return the table of the run of VIMCO whose gradients were measured most often, if there is one."""
-    runs = [run for run in on_protocol(found, cells_of(model)["VIMCO"]) if run.noise]
-    if not runs:
+    noise = [run.noise_of_training() for run in on_protocol(found, cells_of(model)["VIMCO"])]
+    measured = max(noise, key=len, default=[])
+    draws = {record["update"]: record["draws"] for record in measured if record["estimator"] == "vimco"}
+    records = {(r["estimator"], r["update"]): r for r in measured if r["draws"] == draws.get(r["update"])}
+    if not records:
         return []
-    run = max(runs, key=lambda run: len(run.noise))
-    records = {
-        (r["estimator"], r["update"]): r
-        for r in run.noise
-        if r["num_samples"] == run.config.num_samples and r.get("weights") != "best-average"
-    }
     parts = [part for part in ("proposal", "model") if any(f"{part}_snr" in record for record in records.values())]
     columns = [(update, part) for update in sorted({update for _, update in records}) for part in parts]
     rows = [

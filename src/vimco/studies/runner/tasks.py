@@ -120,7 +120,7 @@ class Measuring:
         run, target = self.training.run(), self.training.target
         if run is None or not run.is_finished or run.updates != target:
             return False
-        measured = {record["estimator"] for record in run.noise if record["update"] == target}
+        measured = {record["estimator"] for record in run.noise_of_training() if record["update"] == target}
         return not set(self.estimators) <= measured
 
 
