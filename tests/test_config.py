@@ -167,14 +167,22 @@ def test_warm_up_is_linear_and_then_hands_over(float64):
     np.testing.assert_allclose(rates(config, 10), [*(0.25 * np.arange(4) / 4), *cosine], rtol=1e-7, atol=1e-15)
 
 
-def test_clipping_is_of_the_norm_over_all_parameters(float64):
-    """A gradient of norm 5 and one of norm 1/2: clipped at 1, Adam sees the first at a fifth of its size."""
-    gradients = [{"a": jnp.array([3.0]), "b": jnp.array([4.0])}, {"a": jnp.array([0.3]), "b": jnp.array([-0.4])}]
+def test_clipping_is_of_the_norm_over_all_parameters_of_the_model(float64):
+    """A gradient of norm 5 and one of norm 1/2: clipped at 1, Adam sees the first at a fifth of its size.
+
+    That of the estimator's network is clipped by its own norm, and one without networks has nothing to clip.
+    """
+    model = [{"a": jnp.array([3.0]), "b": jnp.array([4.0])}, {"a": jnp.array([0.3]), "b": jnp.array([-0.4])}]
+    estimator = [{"c": jnp.array([0.9])}, {"c": jnp.array([8.0])}]
+    alone = (model[0], None)
+    clip = optimizer(RunConfig(clip=1.0))
+    assert clip.update(alone, clip.init(alone))[0][1] is None
+    gradients = list(zip(model, estimator, strict=True))
     clipped, plain = optimizer(RunConfig(clip=1.0)), optax.adam(1e-3)
     state, plain_state = clipped.init(gradients[0]), plain.init(gradients[0])
-    for gradient, scale in zip(gradients, (0.2, 1.0), strict=True):
+    for gradient, scales in zip(gradients, ((0.2, 1.0), (1.0, 1 / 8)), strict=True):
         step, state = clipped.update(gradient, state)
-        smaller = jax.tree.map(lambda g, scale=scale: scale * g, gradient)
+        smaller = tuple(jax.tree.map(lambda g, s=s: s * g, part) for part, s in zip(gradient, scales, strict=True))
         expected, plain_state = plain.update(smaller, plain_state)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), step, expected)
 
@@ -183,9 +191,9 @@ def test_weight_decay_shrinks_matrices_by_the_rate_and_leaves_vectors(float64):
     """At the gradient g = 1 Adam's step is −r; weights w move by −r d w more, with the rate r of the update."""
     weights = {"weight": jnp.array([[2.0, -3.0]]), "bias": jnp.array([5.0, 7.0])}
     decaying = optimizer(RunConfig(weight_decay=0.1, learning_rate=0.25, schedule="cosine", updates=10, clip=9.0))
-    state, gradient = decaying.init(weights), jax.tree.map(jnp.ones_like, weights)
+    state, gradient = decaying.init((weights, None)), (jax.tree.map(jnp.ones_like, weights), None)
     for n in range(3):
-        step, state = decaying.update(gradient, state, weights)
+        (step, _), state = decaying.update(gradient, state, (weights, None))
         rate = 0.25 * (1 + np.cos(np.pi * n / 10)) / 2
         np.testing.assert_allclose(step["weight"], -rate * (1 + 0.1 * np.array([[2.0, -3.0]])), rtol=1e-7)
         np.testing.assert_allclose(step["bias"], [-rate, -rate], rtol=1e-7)

@@ -8,7 +8,7 @@ import pytest
 from enumeration import Toy, copies, sbn_toy
 from jax.flatten_util import ravel_pytree
 
-from vimco import RWS, VIMCO, ImportanceSamples, Naive, UsageError, gradient_statistics
+from vimco import RWS, VIMCO, Batch, ImportanceSamples, Naive, UsageError, gradient_statistics
 from vimco.parameters import partition
 
 N = 4000
@@ -16,6 +16,20 @@ N = 4000
 
 def flat(tree) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+class Opaque:
+    """A model that is no tree: its parameters cannot be told from other attributes."""
+
+    def importance_samples(self, key, batch, num_samples):
+        h = jax.random.normal(key, (num_samples, len(batch.observation)))
+        return ImportanceSamples(h, h)
+
+
+def test_a_model_without_parameters_is_refused():
+    """Its signal-to-noise ratio would be 0, as if there were no signal."""
+    with pytest.raises(UsageError, match=r"Opaque has no parameters .* a tree of arrays"):
+        gradient_statistics(Opaque(), VIMCO(), jax.random.key(0), Batch(jnp.zeros((3, 2))), 2)
 
 
 def in_float32(toy: Toy):

@@ -1,6 +1,7 @@
 """Estimators: the paper's Algorithm 1, NVIL and learned baselines in detail, refusals, extreme weights."""
 
 import dataclasses
+import runpy
 
 import equinox as eqx
 import jax
@@ -26,9 +27,13 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
+from vimco import samples as samples_module
 from vimco.estimators import ESTIMATORS, STL, DReG, Estimator, RunningMoments, RWSDReG
 from vimco.parameters import partition
 from vimco.samples import Dreams
+
+# Without the type checks of tests, which users do not have.
+UncheckedSamples = runpy.run_path(samples_module.__file__)["ImportanceSamples"]
 
 # Three samples of four examples wherever the numbers do not matter: JAX compiles for each shape.
 MEAN = jnp.array([0.2, 0.5, 0.7])  # of context and observation, side by side
@@ -162,6 +167,19 @@ def test_vimco_is_algorithm_1(K):
     fast = jax.jit(jax.grad(lambda t, p: VIMCO()(samples(t, p)).surrogate[0], (0, 1)))(theta, psi)
     np.testing.assert_allclose(fast[0], grad_theta, rtol=0, atol=1e-12)
     np.testing.assert_allclose(fast[1], grad_psi, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 1), (4,), (1, 4), (4, 1), (5, 4), ()])
+def test_log_probabilities_of_other_shapes_are_refused(shape):
+    """Most of them would broadcast: with K = B = 4 an axis more would compare every example with every other."""
+    with pytest.raises(UsageError, match=r"log_joint and log_proposal must agree in shape, .* got \(4, 4\) and"):
+        UncheckedSamples(jnp.zeros((4, 4)), jnp.zeros(shape))
+    with pytest.raises(UsageError, match="needs a sample axis"):
+        UncheckedSamples(jnp.zeros(()), jnp.zeros(()))
+    with pytest.raises(UsageError, match="log_score must agree"):
+        UncheckedSamples(jnp.zeros((4, 4)), jnp.zeros((4, 4)), jnp.zeros(shape))
+    with pytest.raises(UsageError, match="log_weights and log_proposal must agree"):
+        UncheckedSamples.from_weights(jnp.zeros(shape), jnp.zeros((4, 4)))
 
 
 def test_two_arrays_are_all_that_vimco_needs():

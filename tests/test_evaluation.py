@@ -54,6 +54,30 @@ class ModelOfArrays(eqx.Module):
     importance_samples = AnyModel.importance_samples
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda h: ImportanceSamples(h.T, h.T), r"have the shape \(K, B\), here \(3, 2\); got \(2, 3\)"),
+        (lambda h: ImportanceSamples(h.sum(1), h.sum(1)), r"got \(3,\)"),
+        (lambda h: (h, h), "returns a vimco.ImportanceSamples; got tuple"),
+    ],
+)
+def test_samples_of_another_shape_are_refused(result, message):
+    model = AnyModel(1.0)
+    model.importance_samples = lambda key, batch, num_samples: result(jnp.zeros((num_samples, len(batch.observation))))
+    with pytest.raises(UsageError, match=message):
+        evaluate(model, Examples(pixels(2)), jax.random.key(0), 3)
+
+
+def test_examples_of_any_shape():
+    """One number for each example, and grids."""
+    for shape in ((6,), (6, 2, 3)):
+        examples = Examples(jnp.zeros(shape, jnp.uint8))
+        assert (examples.context.shape, examples.context.dtype) == ((6, 0), jnp.uint8)
+        assert Batch(jnp.zeros(shape)).context.shape == (6, 0)
+        assert evaluate(AnyModel(1.0), examples, jax.random.key(0), 2).bound.shape == (6,)
+
+
 # In slices, and as a whole
 
 

@@ -197,6 +197,15 @@ def test_active_units_vary_with_the_data():
     assert evaluation.to_json()["active_units"] == [1, 1]
 
 
+def test_noise_of_draws_makes_no_unit_active():
+    """Q(z_1 | x) does not depend on x, so no mean of z_2 does; one set of 50 draws has a variance of 4² / 50 > 0.01."""
+    model, _ = tiny((2, 2))
+    model = eqx.tree_at(lambda m: m.proposal[0].outputs, model, replace_fn=lambda o: jax.tree.map(jnp.zeros_like, o))
+    model = eqx.tree_at(lambda m: m.proposal[1].outputs[0].weight, model, replace_fn=lambda w: 4 * jnp.ones_like(w))
+    images = np.indices((2, 2)).reshape(2, -1).T.repeat(100, axis=0)
+    assert evaluate(model, Examples(jnp.asarray(images, jnp.uint8)), jax.random.key(0), 4).active_units == (0, 0)
+
+
 def test_stages_of_the_published_recipe():
     """Rates 1e-3 · 10^(−i/7) for 3^i passes each, i = 0, ..., 7: here a pass is ten updates."""
     rate = stages(1e-3, 32_800)

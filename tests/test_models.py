@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from enumeration import SBN_KINDS, all_configurations, binary_configurations, copies, example_of, sbn_model, sbn_toy
 
-from vimco import VIMCO, Batch, generative_sbn, structured_sbn
+from vimco import VIMCO, Batch, gaussian_model, generative_sbn, structured_sbn
 from vimco.models import BernoulliLayer
 from vimco.parameters import partition
 
@@ -23,6 +23,14 @@ def sigmoid(logits):
 def bernoulli(value, logits):
     """Return Π_i σ(a_i)^v_i (1 − σ(a_i))^(1 − v_i), by definition."""
     return np.prod(np.where(value == 1, sigmoid(logits), 1 - sigmoid(logits)), axis=-1)
+
+
+def test_means_of_numpy_are_taken_in_the_precision_of_jax():
+    """Warnings are errors here: each layer would otherwise warn that float64 is not available."""
+    mean = np.full(3, 0.5)
+    models = [generative_sbn(jax.random.key(0), (2,), mean), gaussian_model(jax.random.key(0), (2,), mean)]
+    for model in (*models, structured_sbn(jax.random.key(0), (2,), mean, mean)):
+        assert {leaf.dtype for leaf in jax.tree.leaves(partition(model)[0])} == {np.dtype("float32")}
 
 
 def by_hand(kind, model, latents, example):

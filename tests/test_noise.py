@@ -159,7 +159,7 @@ def test_the_tables_show_ratios_and_variances(tmp_path):
     config = next(run for run in which_estimator.runs() if Cell.of(run) == cell and run.learning_rate == 1e-3)
     path = recorded_run(tmp_path, dataclasses.replace(config, updates=1000))
     run = directory.load(path)
-    common = {"num_samples": 5, "draws": 200, "weights": "best", "bound": -100.0, "effective_sample_size": 2.0}
+    common = {"num_samples": 5, "draws": 200, "weights": "latest", "bound": -100.0, "effective_sample_size": 2.0}
 
     def record(name, update, variance, ratio):
         values = {"variance": variance, "snr": ratio}

@@ -259,7 +259,7 @@ def test_a_warm_up_that_takes_the_whole_schedule_is_told(tmp_path):
     config = dataclasses.replace(SMALL, schedule="cosine", warmup_updates=500, updates=2)
     session.train(config, tmp_path / "run", recorder)
     (warning,) = recorder.warnings
-    assert warning.startswith("The warm-up of 500 updates takes the whole schedule of 2: the learning rate never falls")
+    assert warning.startswith("The warm-up of 500 updates takes the whole schedule of 2: after it the rate")
 
 
 def test_extending_does_not_move_the_horizon_of_a_schedule(tmp_path):
@@ -666,6 +666,15 @@ def test_init_from_what_does_not_fit(reference, tmp_path, changes, message):
     with pytest.raises(UsageError, match=message):
         session.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_init_from_a_model_with_other_options_is_told(tmp_path):
+    """Two deterministic units in the place of two binary ones have arrays of the same shapes."""
+    config = dataclasses.replace(SMALL, task="structured", proposal="prior", updates=2)
+    first = session.train(dataclasses.replace(config, layers=(4,)), tmp_path / "first")
+    options = {"layers": (2,), "task_options": ("deterministic=2",), "init_from": str(first.path)}
+    with pytest.warns(UserWarning, match="with other options of the task"):
+        session.train(dataclasses.replace(config, **options), tmp_path / "second")
 
 
 def test_a_checkpoint_names_the_best_of_its_file(tmp_path):

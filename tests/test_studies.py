@@ -227,6 +227,18 @@ def test_an_extension_that_is_not_evaluated_replaces_no_better_number_of_before(
     assert (found.value, found.updates, found.runs[0].config.learning_rate) == (95.0, 1000, 1e-3)
 
 
+def test_a_shorter_run_serves_where_the_longest_was_not_evaluated(tmp_path):
+    """At the same rate: the number stands beside its own length. At another it would be a worse choice."""
+    config = RunConfig(data="binarized-mnist", num_samples=5, updates=4000)
+    recorded_run(tmp_path, config, bound=-90.0)
+    other = dataclasses.replace(config, learning_rate=3e-4, updates=1000)
+    recorded_run(tmp_path, other, bound=-99.0, likelihood=99.0)
+    assert number(collected([tmp_path])[0], Cell.of(config), 1000) is None
+    recorded_run(tmp_path, dataclasses.replace(config, updates=1000), name="short", bound=-95.0, likelihood=95.0)
+    found = number(collected([tmp_path])[0], Cell.of(config), 1000)
+    assert (found.value, found.updates) == (95.0, 1000)
+
+
 def test_the_best_model_keeps_its_place_until_its_extension_is_evaluated(tmp_path):
     config = RunConfig(data="binarized-mnist", updates=1000)
     path = recorded_run(tmp_path, config, name="a", bound=-90.0, likelihood=90.0)

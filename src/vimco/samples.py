@@ -1,6 +1,7 @@
 """The records that models pass to estimators (`ImportanceSamples`) and estimators to the training loop (`Estimate`)."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -55,24 +56,31 @@ class Part(eqx.Module):
         return jnp.where(is_own, own.reshape(*leading, 4, 1, size // 4), 0).reshape(*leading, self.count * size)
 
 
+def _nothing(observation: Shaped[Array, "N *D"]) -> Shaped[Array, "N 0"]:
+    """Return a context of width zero."""
+    if observation.ndim == 0:
+        raise UsageError("The first axis of observations is the examples; this is a single number.")
+    return observation.reshape(observation.shape[0], math.prod(observation.shape[1:]))[:, :0]
+
+
 class Batch(eqx.Module):
     """A mini-batch of observations x and contexts c.
 
     A generative model conditions on nothing: its context has width zero (Sec. 3).
     """
 
-    observation: Float[Array, "B D"]  # x
+    observation: Float[Array, "B *D"]  # x
     context: Float[Array, "B C"]  # c
     part: Part | None  # the part of a batch, on one of several devices; None: the whole batch
 
     def __init__(
         self,
-        observation: Float[Array, "B D"],
+        observation: Float[Array, "B *D"],
         context: Float[Array, "B C"] | None = None,
         part: Part | None = None,
     ):
         self.observation = observation
-        self.context = observation[:, :0] if context is None else context
+        self.context = _nothing(observation) if context is None else context
         self.part = part
 
 
@@ -87,13 +95,13 @@ class Examples(eqx.Module):
     the updates.
     """
 
-    observation: Shaped[Array, "N D"]
+    observation: Shaped[Array, "N *D"]
     context: Shaped[Array, "N C"]
     scenes: SceneMaker | None
 
     def __init__(
         self,
-        observation: Shaped[Array, "N D"],
+        observation: Shaped[Array, "N *D"],
         context: Shaped[Array, "N C"] | None = None,
         scenes: SceneMaker | None = None,
     ):
@@ -101,7 +109,7 @@ class Examples(eqx.Module):
             numbers = f"{observation.shape[0]} observations and {context.shape[0]} contexts"
             raise UsageError(f"Every example has one context: got {numbers}.")
         self.observation = observation
-        self.context = observation[:, :0] if context is None else context
+        self.context = _nothing(observation) if context is None else context
         self.scenes = scenes
 
     def __len__(self) -> int:
@@ -191,6 +199,14 @@ class ImportanceSamples(eqx.Module):
     # network, say), or where f is not P / Q.
     shared_parameters: bool = eqx.field(static=True, default=False)
 
+    def __check_init__(self) -> None:
+        # An axis of size 1 would broadcast, and every bound would be wrong.
+        for name in ("log_proposal", "log_score", "log_likelihood", "frozen_log_weights", "reward"):
+            if (values := getattr(self, name)) is not None:
+                _check_shapes("log_joint", self.log_joint, name, values)
+        if self.log_joint.ndim == 0:
+            raise UsageError("log_joint needs a sample axis: its shape is (K, ...), also for K = 1.")
+
     @classmethod
     def from_weights(
         cls,
@@ -205,6 +221,7 @@ class ImportanceSamples(eqx.Module):
         Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set, except for the
         prior as proposal; RWS refuses such samples.
         """
+        _check_shapes("log_weights", log_weights, "log_proposal", log_proposal)
         return cls(
             log_weights + log_proposal,
             log_proposal,
@@ -236,6 +253,14 @@ class ImportanceSamples(eqx.Module):
     def num_samples(self) -> int:
         """K."""
         return self.log_joint.shape[0]
+
+
+def _check_shapes(name: str, values: AnyArray, other: str, others: AnyArray) -> None:
+    if values.shape != others.shape:
+        raise UsageError(
+            f"{name} and {other} must agree in shape, samples first: got {tuple(values.shape)} and "
+            f"{tuple(others.shape)}."
+        )
 
 
 class Estimate(eqx.Module):
@@ -299,6 +324,11 @@ class Need:
     field: str  # of `ImportanceSamples`
     method: str  # of models that offer it
 
+    @property
+    def source(self) -> str:
+        """Where the field comes from, for samples of one's own."""
+        return f"from a model's method `{self.method}`"
+
     def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
         """Return the samples with the needed field."""
         raise NotImplementedError
@@ -330,6 +360,7 @@ class Auxiliary(Need):
     what = "auxiliary samples"
     field = "auxiliary_log_weights"
     method = "importance_samples"
+    source = "log f of S more samples from the same proposal"
 
     def added(self, model: Any, samples: ImportanceSamples, keys: Keys, batch: Batch) -> ImportanceSamples:
         """Return the samples with S more log-weights."""
@@ -366,8 +397,8 @@ def required(samples: ImportanceSamples, need: Need) -> Any:
     """Return the field that an estimator needs; refuse samples without it."""
     if not need.is_met(samples):
         raise UsageError(
-            f"This estimator needs {need.what}: give the samples `{need.field}`, from a model's method "
-            f"`{need.method}`, or use an estimator that needs the weighted samples alone, such as VIMCO."
+            f"This estimator needs {need.what}: give the samples `{need.field}`, {need.source}, or use an estimator "
+            "that needs the weighted samples alone, such as VIMCO."
         )
     return getattr(samples, need.field)
 

@@ -155,19 +155,7 @@ def estimate(
             )
     given = [name for name, value in more.items() if value is not None and value is not False]
     check_estimator(estimator, instead, given)
-    return estimator(dataclasses.replace(_samples(log_joint, log_proposal, log_score), **more))
-
-
-def _samples(log_joint: Tensor, log_proposal: Tensor, log_score: Tensor | None) -> ImportanceSamples:
-    for name, values in (("log_proposal", log_proposal), ("log_score", log_score)):
-        if values is not None and values.shape != log_joint.shape:
-            raise UsageError(
-                f"log_joint and {name} must agree in shape, samples first: got {tuple(log_joint.shape)} and "
-                f"{tuple(values.shape)}."
-            )
-    if log_joint.ndim == 0:
-        raise UsageError("log_joint needs a sample axis: its shape is (K, ...), also for K = 1.")
-    return ImportanceSamples(log_joint, log_proposal, log_score)
+    return estimator(dataclasses.replace(ImportanceSamples(log_joint, log_proposal, log_score), **more))
 
 
 class BaselineNetwork(nn.Module):
@@ -277,7 +265,7 @@ class NVIL(_LearnedBaseline):
     ) -> Estimate:
         """Return the estimate; `observation` is needed with a network."""
         samples = dataclasses.replace(
-            _samples(log_joint, log_proposal, log_score),
+            ImportanceSamples(log_joint, log_proposal, log_score),
             proposal_is_prior=proposal_is_prior,
             shared_parameters=shared_parameters,
         )
@@ -307,7 +295,7 @@ class LearnedVIMCO(_LearnedBaseline):
         log_score: Tensor | None = None,
     ) -> Estimate:
         """Return the estimate; `observation` is needed with a network."""
-        samples = _samples(log_joint, log_proposal, log_score)
+        samples = ImportanceSamples(log_joint, log_proposal, log_score)
         estimate = learned_estimate(samples, self._prediction(observation, samples.log_weights), self.moments)
         if self.training:
             self.moments.observe(estimate.residual)

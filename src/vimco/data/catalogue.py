@@ -72,6 +72,9 @@ def load_dataset(
 
 def fetch(name: str, folder: Path | None = None, progress: DownloadHook | None = None) -> Path:
     """Put a published data set into the cache, from a folder or from the network; return the file there."""
+    published = [known for known, record in DATASETS.items() if isinstance(record, PublishedSet)]
+    if name not in DATASETS:
+        raise UsageError(f"There is no data set {name!r} to fetch; choose one of {', '.join(sorted(published))}.")
     record = DATASETS[name]
     if isinstance(record, BuiltIn):
         raise UsageError(f"{name} needs no download: there is nothing to fetch.")

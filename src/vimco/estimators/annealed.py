@@ -16,9 +16,9 @@ from vimco.samples import LOG_LIKELIHOOD, Batch, Estimate, ImportanceSamples, Ne
 class Annealed(Estimator):
     """Any estimator with a likelihood to the power β, which rises from `start` to 1 over `updates` updates.
 
-    log f is β log P(x | h) + log P(h) − log Q(h | x), with β = min(1, start + n / updates) after n updates. Early in
-    training the proposal stays close to the prior. The samples must carry `log_likelihood`. The estimate's `bound` is
-    that of the model itself, β = 1; `objective` is the annealed one.
+    log f is β log P(x | h) + log P(h) − log Q(h | x), with β = min(1, start + n / updates) after n estimates; the
+    program makes one before its first update. Early in training the proposal stays close to the prior. The samples must
+    carry `log_likelihood`. The estimate's `bound` is that of the model itself, β = 1; `objective` is the annealed one.
     """
 
     ascends: ClassVar[str] = "what the annealed estimator ascends, for a model with its likelihood to a power"

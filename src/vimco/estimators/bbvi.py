@@ -58,10 +58,12 @@ class BBVI(Estimator):
             )
         local = local_log_weights(layers)
         if self.control_variate == "none":
-            return layered_estimate(scores_of_layers(local / K, layers) + model_term(samples), samples, local / K)
+            surrogate = scores_of_layers(local / K, layers) + model_term(samples)
+            return layered_estimate(surrogate, samples, local / K, objective="elbo")
         if self.control_variate == "layer":
             signals = (local - jnp.mean(local, axis=1, keepdims=True)) / (K - 1)
-            return layered_estimate(scores_of_layers(signals, layers) + model_term(samples), samples, signals)
+            surrogate = scores_of_layers(signals, layers) + model_term(samples)
+            return layered_estimate(surrogate, samples, signals, objective="elbo")
         surrogate, of_layers = model_term(samples), []
         of_unit = leave_one_out if self.control_variate == "unit" else same_samples
         for f, value, logits in zip(local, layers.latents, layers.logits, strict=True):
@@ -70,7 +72,7 @@ class BBVI(Estimator):
             # The gradient of each logit a_d is the sum over k of signal · s.
             surrogate = surrogate + jnp.sum(stop_gradient(signal * score) * logits, axis=(0, -1))
             of_layers.append(jnp.sqrt(jnp.mean(signal**2, axis=-1)))
-        return layered_estimate(surrogate, samples, jnp.stack(of_layers))
+        return layered_estimate(surrogate, samples, jnp.stack(of_layers), objective="elbo")
 
 
 @ESTIMATORS.register("bbvi", "BBVI")

@@ -44,11 +44,14 @@ def layered_estimate(
     samples: ImportanceSamples,
     signals: Float[Array, "n K B"],
     residual: Float[Array, "n K B"] | None = None,
+    objective: Objective = "bound",
 ) -> Estimate:
     """Return the estimate. Its learning signal is the root mean square over layers."""
     log_weights = stop_gradient(samples.log_weights)
     signal = jnp.sqrt(jnp.mean(stop_gradient(signals) ** 2, axis=0))
-    return Estimate(surrogate, log_weights, signal, None if residual is None else stop_gradient(residual))
+    residual = None if residual is None else stop_gradient(residual)
+    ascended = jnp.mean(log_weights, axis=0) if objective == "elbo" else None
+    return Estimate(surrogate, log_weights, signal, residual, ascended)
 
 
 class LayerBaselines(eqx.Module):

@@ -67,7 +67,7 @@ class LocalExpectations(Estimator):
             surrogate = surrogate + jnp.sum(stop_gradient(of_logit) * layers.logits[i], axis=(0, -1))
             signals.append(jnp.broadcast_to(now, value.shape)[..., 0])
         surrogate = surrogate + model_term(samples, self.objective)
-        return layered_estimate(surrogate, samples, jnp.stack(signals))
+        return layered_estimate(surrogate, samples, jnp.stack(signals), objective=self.objective)
 
 
 @ESTIMATORS.register("local-expectations", "local expectations")

@@ -87,7 +87,7 @@ class MuProp(WithLayerBaselines):
             )
         )
         surrogate = surrogate + model_term(samples, self.objective) + self.baselines.network_objective(centred)
-        return layered_estimate(surrogate, samples, weight * centred, residual)
+        return layered_estimate(surrogate, samples, weight * centred, residual, self.objective)
 
 
 @ESTIMATORS.register("muprop", "MuProp")

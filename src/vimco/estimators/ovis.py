@@ -21,8 +21,8 @@ class OVIS(Estimator):
     auxiliary: int = eqx.field(static=True, default=1)  # S
 
     def __check_init__(self) -> None:
-        if self.auxiliary < 1:
-            raise UsageError(f"OVIS needs one or more auxiliary samples; got S = {self.auxiliary}.")
+        if not isinstance(self.auxiliary, int) or self.auxiliary < 1:
+            raise UsageError(f"OVIS needs one or more auxiliary samples; got S = {self.auxiliary!r}.")
 
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; the samples must carry `auxiliary_log_weights`."""

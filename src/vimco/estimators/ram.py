@@ -32,13 +32,15 @@ class RAM(Estimator):
         if not samples.proposal_is_prior:
             raise UsageError(
                 "RAM learns from what its own policy does, and these samples come from a learned proposal. "
-                "Use --proposal prior, or RWS, which is WS-RAM's rule for a learned proposal."
+                "Use --proposal prior, or RWS, which is WS-RAM's rule for a learned proposal. From Python, samples of "
+                "the prior have proposal_is_prior=True."
             )
         reward = held_constant(required(samples, REWARDS))
         signal = held_constant(reward - self.baseline.mean) / samples.num_samples
         mean = jnp.full_like(signal, 1 / samples.num_samples)
-        surrogate = score_term(signal, samples) + weighted_sum(mean, samples.log_weights)
-        return Estimate(surrogate, held_constant(samples.log_weights), signal, reward)
+        likelihood = weighted_sum(mean, samples.log_weights)
+        surrogate = score_term(signal, samples) + likelihood
+        return Estimate(surrogate, held_constant(samples.log_weights), signal, reward, held_constant(likelihood))
 
     def updated(self, estimate: Estimate) -> "RAM":
         """Return RAM whose baseline has seen these rewards."""

@@ -46,6 +46,8 @@ class RenyiVIMCO(Estimator):
 class RenyiWarmup(Estimator):
     """VIMCO whose Rényi order α falls to 0: 1 − α rises by equal factors from `start` to 1 over `updates` updates.
 
+    The program makes an estimate before its first update, which counts.
+
     f̂ is c times the arithmetic mean of the others with c = α (1 where the prior is the proposal). The estimator starts
     close to RLOO on the ELBO and becomes VIMCO with f̂ = 0 (Liévin et al., 2020, with f̂ of arXiv 2602.01412). K ≥ 2.
     """
@@ -53,7 +55,7 @@ class RenyiWarmup(Estimator):
     ascends: ClassVar[str] = "L^K of a Rényi order α that falls to 0"
 
     updates: int = eqx.field(static=True)
-    start: float = eqx.field(static=True)  # 1 − α before the first update
+    start: float = eqx.field(static=True)  # 1 − α of the first estimate
     count: Int[Array, ""]  # estimates seen; a training loop makes one before its first update
 
     def __init__(self, updates: int, start: float = 0.01):

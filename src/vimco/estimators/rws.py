@@ -28,7 +28,10 @@ class RWS(Estimator):
     lowers the variance where Q is near the prior, and may raise it elsewhere.
     """
 
-    ascends: ClassVar[str] = "L^K by the model; −KL(P(h|x) ‖ Q(h|x)) by the proposal, for many samples"
+    ascends: ClassVar[str] = (
+        "L^K by the model; by the proposal −KL(P(h|x) ‖ Q(h|x)), of the data's x and for many samples in the wake "
+        "update, of the model's own x in the sleep update"
+    )
 
     wake: bool | float = eqx.field(static=True, default=True)
     sleep: bool | float = eqx.field(static=True, default=False)

@@ -27,7 +27,8 @@ class ImportanceSampledEM(Estimator):
         if not samples.proposal_is_prior:
             raise UsageError(
                 "Importance-sampled EM draws its samples from the model's prior; these come from another proposal. "
-                "Use --proposal prior, or RWS, which does the same for a learned proposal."
+                "Use --proposal prior, or RWS, which does the same for a learned proposal. From Python, samples of the "
+                "prior have proposal_is_prior=True."
             )
         if samples.has_attached_latents:
             raise UsageError(

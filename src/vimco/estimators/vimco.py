@@ -29,6 +29,13 @@ class VIMCO(Estimator):
 
     estimate_of_f: Callable = eqx.field(static=True, default=geometric_mean_of_others)
 
+    def __check_init__(self) -> None:
+        if not callable(self.estimate_of_f):
+            raise UsageError(
+                f"`estimate_of_f` is a function of log-weights, such as geometric_mean_of_others of vimco.signals; got "
+                f"{self.estimate_of_f!r}."
+            )
+
     def __call__(self, samples: ImportanceSamples, batch: Batch | None = None) -> Estimate:
         """Return the estimate; K ≥ 2."""
         K = samples.num_samples

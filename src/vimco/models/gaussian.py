@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -181,7 +182,7 @@ def log_normal(
 def gaussian_model(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
+    observation_mean: Float[Array | np.ndarray, "D"],
     slice_size: int | None = None,
     *,
     hidden: Annotated[tuple[int, ...] | None, "Tanh units above each layer, deepest first; 100s, then 200."] = None,
@@ -200,6 +201,7 @@ def gaussian_model(
     if min(hidden) < 1:
         raise UsageError(f"A tanh layer has one unit or more; got {hidden}.")
     keys = jax.random.split(key, 3)
+    observation_mean = jnp.asarray(observation_mean)  # NumPy's has another precision
     (D,), dtype = observation_mean.shape, observation_mean.dtype
     below = (*layers[1:], D)  # the widths next to each layer, towards x
     prior = [

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.models.family import MODELS, whole
@@ -37,7 +38,7 @@ class UpwardProposal(Proposal):
 def generative_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
+    observation_mean: Float[Array | np.ndarray, "D"],
     symmetric: bool = False,
     slice_size: int | None = None,
 ) -> SigmoidBeliefNetwork:
@@ -47,6 +48,7 @@ def generative_sbn(
     proposal's input is centred by `observation_mean`, which also sets the initial bias of the observation.
     """
     keys = jax.random.split(key, 3)
+    observation_mean = jnp.asarray(observation_mean)  # NumPy's has another precision
     (D,), dtype = observation_mean.shape, observation_mean.dtype
     return SigmoidBeliefNetwork(
         prior=Chain(keys[0], (0, *layers), symmetric=symmetric, dtype=dtype),

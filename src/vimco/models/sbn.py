@@ -24,8 +24,8 @@ from vimco.samples import Batch, Choice, ImportanceSamples, Latents, Layers, Log
 class Chain(eqx.Module):
     """Bernoulli layers, each the parent of the next; `source` is the parent of the first.
 
-    `side` is one more parent of the last layer, if that was built with two. With `symmetric` a layer sees its binary
-    parent as ±1 instead of 0/1; source and side are unchanged.
+    `side` is one more parent of the last layer, if that was built with two. With `symmetric` a layer sees its
+    parent's units v as 2v − 1, binary ones as ±1 instead of 0/1; source and side are unchanged.
 
     Besides its binary units every layer may have `deterministic` ones, whose value is σ(a), as in the networks of Tang
     & Salakhutdinov (2013). They follow the binary ones in a latent vector and do not enter the log-probability;

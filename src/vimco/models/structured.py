@@ -3,6 +3,8 @@
 from typing import Annotated, ClassVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vimco.data import halves
@@ -40,8 +42,8 @@ def _page(model: SigmoidBeliefNetwork) -> str:
 def structured_sbn(
     key: PRNGKeyArray,
     layers: tuple[int, ...],
-    observation_mean: Float[Array, "D"],
-    context_mean: Float[Array, "C"],
+    observation_mean: Float[Array | np.ndarray, "D"],
+    context_mean: Float[Array | np.ndarray, "C"],
     proposal: Source = "learned",
     symmetric: bool = False,
     slice_size: int | None = None,
@@ -58,6 +60,7 @@ def structured_sbn(
     if deterministic < 0:
         raise UsageError(f"A layer has 0 or more deterministic units; got {deterministic}.")
     keys = jax.random.split(key, 3)
+    observation_mean, context_mean = jnp.asarray(observation_mean), jnp.asarray(context_mean)
     (D,), (C,), dtype = observation_mean.shape, context_mean.shape, observation_mean.dtype
     learned = DownwardProposal(
         Chain(keys[2], (C, *layers), side_size=D, symmetric=symmetric, dtype=dtype),

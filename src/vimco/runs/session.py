@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -264,14 +265,15 @@ class _Session:
     def run_to_end(self) -> Run:
         """Train to the end of the budget, then write the results. A signal raises `Interrupted`."""
         config = self.run.config
-        if config.schedule == "cosine" and (self.total is None or self.total > config.horizon):
+        end = max(config.horizon, config.warmup_updates + 1)
+        if config.schedule == "cosine" and (self.total is None or self.total > end):
             self.observer.warned(
-                f"The cosine schedule ends at update {config.horizon:,}: from there on the learning rate is zero."
+                f"The cosine schedule ends at update {end:,}: from there on the learning rate is zero."
             )
         if config.schedule != "constant" and config.warmup_updates >= config.horizon:
             self.observer.warned(
-                f"The warm-up of {config.warmup_updates:,} updates takes the whole schedule of {config.horizon:,}: the "
-                "learning rate never falls."
+                f"The warm-up of {config.warmup_updates:,} updates takes the whole schedule of {config.horizon:,}: "
+                "after it the rate falls to its end at once."
             )
         try:
             with self._report_lost_process(), collect_signals() as self.signals:
@@ -557,6 +559,13 @@ def _starting_model(experiment: Experiment) -> Any:
         raise UsageError(
             f"--init-from {source}: its binary units are coded as {'−1 and 1' if is_symmetric else '0 and 1'}, so that "
             f"its weights mean another model here: {'add' if is_symmetric else 'leave out'} --symmetric."
+        )
+    options = identity.get("task_options") if isinstance(identity, dict) else None
+    if options is not None and list(options) != list(experiment.config.task_options):
+        warnings.warn(
+            f"--init-from {source}: it was trained with other options of the task ({' '.join(options) or 'none'}), so "
+            "its weights may mean another model here.",
+            stacklevel=2,
         )
     # The other run may have another precision; its weights are converted to this run's.
     cast = {name: a.astype(experiment.config.precision) if a.dtype.kind == "f" else a for name, a in arrays.items()}

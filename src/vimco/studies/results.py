@@ -137,13 +137,13 @@ class Number:
 def number(
     runs: Sequence[Run], cell: Cell, num_samples: int, weights: Weights = "best", updates: int | None = None
 ) -> Number | None:
-    """Return the negative log-likelihood of a cell, now or after `updates`; None if no chosen run was evaluated.
+    """Return the negative log-likelihood of a cell, now or after `updates`; None if it was not evaluated.
 
     Where only an earlier stage of the chosen run was evaluated, the choice is that of then: another rate may have been
-    the best.
+    the best. Where the chosen run was not evaluated at all, a run at the same rate that was serves, with its length.
     """
-    evaluated = []
-    for run in chosen(runs, cell, weights, updates):
+    evaluated, best = [], chosen(runs, cell, weights, updates)
+    for run in best:
         if updates is None:
             known = last_evaluation(run, num_samples, weights)
         else:
@@ -152,7 +152,9 @@ def number(
         if known is not None:
             evaluated.append((known[0], run, known[1]))
     if not evaluated:
-        return None
+        same = [run for run in on_protocol(runs, cell) if rates_of([run]) == rates_of(best[:1])]
+        others = [run for run in same if updates is None and last_evaluation(run, num_samples, weights)]
+        return number(others, cell, num_samples, weights) if others else None
     length = max(length for length, *_ in evaluated)
     averaged = [(run, record) for its_length, run, record in evaluated if its_length == length]
     values = [record["negative_log_likelihood"] for _, record in averaged]

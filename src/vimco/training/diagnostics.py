@@ -65,6 +65,11 @@ def gradient_statistics(
     """
     if num_draws < 2:
         raise UsageError(f"A variance needs at least two draws; got num_draws = {num_draws}.")
+    if not jax.tree.leaves(partition(model)[0]):
+        raise UsageError(
+            f"{type(model).__name__} has no parameters whose gradient could be measured: a model is a tree of arrays, "
+            "such as an Equinox module."
+        )
     return _statistics(model, estimator, key, batch, operator.index(num_samples), jnp.asarray(num_draws))
 
 

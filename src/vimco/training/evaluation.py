@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vimco.errors import UsageError
-from vimco.samples import AXIS, Batch, Examples, Model, Part
+from vimco.samples import AXIS, Batch, Examples, ImportanceSamples, Model, Part
 from vimco.training.compilation import compiled
 from vimco.training.devices import on_every_device, on_one_device, replicated
 
@@ -145,6 +145,8 @@ def evaluate(
     """
     if not 1 <= part[0] <= part[1]:
         raise UsageError(f"There is no part {part[0]} of {part[1]}.")
+    if not isinstance(examples, Examples):
+        raise UsageError(f"Examples to evaluate are a vimco.Examples(observation); got {type(examples).__name__}.")
     if len(examples) == 0:
         raise UsageError("An evaluation needs one example or more; got none.")
     if num_samples < 1:
@@ -206,7 +208,8 @@ def prediction(model: Model, examples: Examples, key: PRNGKeyArray) -> Predictio
 def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[int, ...] | None:
     """Return for each layer, deepest first, how many units have Var_x E_Q[u | x] > 0.01 (Burda et al., 2015).
 
-    None for models without `posterior_means`, such as those with discrete latents.
+    None for models without `posterior_means`, such as those with discrete latents. A mean over draws has noise, whose
+    variance would be counted: the variance is the covariance of two such means, from different draws.
     """
     if not hasattr(model, "posterior_means"):
         return None
@@ -215,8 +218,9 @@ def active_units(model: Model, examples: Examples, key: PRNGKeyArray) -> tuple[i
         means_of(examples, jnp.arange(start, min(start + size, len(examples))), key)
         for start in range(0, len(examples), size)
     ]
-    means = [np.concatenate(list(map(np.asarray, layer))) for layer in zip(*parts, strict=True)]
-    return tuple(int(np.sum(np.var(layer, axis=0, dtype=np.float64) > ACTIVE)) for layer in means)
+    layers = [np.concatenate(layer, axis=1, dtype=np.float64) for layer in zip(*parts, strict=True)]  # (2, N, n)
+    deviations = [layer - layer.mean(axis=1, keepdims=True) for layer in layers]
+    return tuple(int(np.sum(np.mean(first * second, axis=0) > ACTIVE)) for first, second in deviations)
 
 
 def _with_more_weights(sums: Sums, log_weights: Float[Array, "S B"]) -> Sums:
@@ -247,7 +251,8 @@ def _statistics(
         """Add the log-weights of all samples to the sums, block by block; the same samples at every call."""
 
         def add_block(number: Int[Array, ""], sums: Sums, size: int = BLOCK) -> Sums:
-            return added(sums, model.importance_samples(jax.random.fold_in(key, number), batch, size).log_weights)
+            samples = model.importance_samples(jax.random.fold_in(key, number), batch, size)
+            return added(sums, _checked(samples, (size, rows.shape[0])).log_weights)
 
         whole, rest = divmod(num_samples, BLOCK)
         if whole:
@@ -276,6 +281,18 @@ def _statistics(
     logs = logs + jnp.where(has_large, log_small, 0.0)
     correction = (num_samples - 1) * (logs / num_samples - math.log1p(-1 / num_samples))
     return *statistics, jnp.where(log_small == -jnp.inf, -jnp.inf, bound - correction)
+
+
+def _checked(samples: Any, shape: tuple[int, int]) -> ImportanceSamples:
+    """Return the samples of a model; refuse what is no record of K samples for each of B examples."""
+    if not isinstance(samples, ImportanceSamples):
+        raise UsageError(f"`importance_samples` returns a vimco.ImportanceSamples; got {type(samples).__name__}.")
+    if samples.log_joint.shape != shape:
+        raise UsageError(
+            f"The log-probabilities of `importance_samples` have the shape (K, B), here {shape}; got "
+            f"{samples.log_joint.shape}."
+        )
+    return samples
 
 
 def _statistics_of_slices(
@@ -331,8 +348,11 @@ def _label_losses(
 
 def _posterior_means(
     model: Any, examples: Examples, rows: Int[Array, "B"], key: PRNGKeyArray
-) -> tuple[Float[Array, "B _"], ...]:
-    return model.posterior_means(key, examples.batch(rows, jnp.result_type(float)), BLOCK)
+) -> tuple[Float[Array, "2 B _"], ...]:
+    """Return the means of each layer twice, from different draws."""
+    batch = examples.batch(rows, jnp.result_type(float))
+    twice = [model.posterior_means(jax.random.fold_in(key, i), batch, BLOCK) for i in range(2)]
+    return tuple(jnp.stack(pair) for pair in zip(*twice, strict=True))
 
 
 _compiled_statistics = compiled(_statistics_of_slices)

@@ -43,7 +43,7 @@ class Totals(eqx.Module):
         )
 
     def plus(self, estimate: Estimate, gradient: PyTree) -> "Totals":
-        """Return the sums with one more update.
+        """Return the sums with one more update, which followed this gradient of the model.
 
         The norm of the gradient costs a pass over all parameters, so it is computed in one update of fifty.
         """
@@ -198,7 +198,7 @@ def updated(
         optimizer_state=optimizer_state,
         average=_average(trainer.averaging, state.average, model, number),
         update=number,
-        totals=state.totals.plus(estimate, gradient),
+        totals=state.totals.plus(estimate, gradient[0]),
         first_bad_update=jnp.where((state.first_bad_update == 0) & is_bad, number, state.first_bad_update),
     )
 

@@ -24,7 +24,8 @@ def adam_with_schedule(
     """Return Adam with this learning rate, scheduled over `horizon` updates.
 
     With `weight_decay` d and the rate r of an update, matrices w also move by −r d w (Loshchilov & Hutter, 2019).
-    Vectors do not: most are biases, and the means of units must not be drawn towards 1/2.
+    Vectors do not: most are biases, and the means of units must not be drawn towards 1/2. `clip` bounds the norm of the
+    gradient of the model, and by itself that of the estimator's own networks.
     """
     rate: float | optax.Schedule = learning_rate
     if schedule == "cosine":
@@ -39,7 +40,21 @@ def adam_with_schedule(
     adam = optax.adam(rate, eps=epsilon)
     if weight_decay:
         adam = optax.adamw(rate, eps=epsilon, weight_decay=weight_decay, mask=_matrices)
-    return adam if clip is None else optax.chain(optax.clip_by_global_norm(clip), adam)
+    return adam if clip is None else optax.chain(_clipped_by_part(clip), adam)
+
+
+def _clipped_by_part(limit: float) -> optax.GradientTransformation:
+    """Return the clipping of a pair of gradients, of the model and of the estimator, each by its own norm.
+
+    The squared error of a baseline has a gradient many times that of the model: a common norm would let it set the
+    model's step.
+    """
+    clip = optax.clip_by_global_norm(limit)
+
+    def update(gradients: Any, state: Any, _parameters: Any = None) -> tuple[Any, Any]:
+        return tuple(clip.update(part, state)[0] for part in gradients), state
+
+    return optax.GradientTransformation(clip.init, update)
 
 
 def _matrices(parameters: Any) -> Any:
