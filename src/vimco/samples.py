@@ -201,11 +201,8 @@ class ImportanceSamples(eqx.Module):
 
     def __check_init__(self) -> None:
         # An axis of size 1 would broadcast, and every bound would be wrong.
-        for name in ("log_proposal", "log_score", "log_likelihood", "frozen_log_weights", "reward"):
-            if (values := getattr(self, name)) is not None:
-                _check_shapes("log_joint", self.log_joint, name, values)
-        if self.log_joint.ndim == 0:
-            raise UsageError("log_joint needs a sample axis: its shape is (K, ...), also for K = 1.")
+        of_samples = ("log_proposal", "log_score", "log_likelihood", "frozen_log_weights", "reward")
+        check_shapes("log_joint", self.log_joint, **{name: getattr(self, name) for name in of_samples})
 
     @classmethod
     def from_weights(
@@ -221,7 +218,7 @@ class ImportanceSamples(eqx.Module):
         Only the caller knows whether log f and log Q share parameters, so `shared_parameters` is set, except for the
         prior as proposal; RWS refuses such samples.
         """
-        _check_shapes("log_weights", log_weights, "log_proposal", log_proposal)
+        check_shapes("log_weights", log_weights, log_proposal=log_proposal)
         return cls(
             log_weights + log_proposal,
             log_proposal,
@@ -255,12 +252,16 @@ class ImportanceSamples(eqx.Module):
         return self.log_joint.shape[0]
 
 
-def _check_shapes(name: str, values: AnyArray, other: str, others: AnyArray) -> None:
-    if values.shape != others.shape:
-        raise UsageError(
-            f"{name} and {other} must agree in shape, samples first: got {tuple(values.shape)} and "
-            f"{tuple(others.shape)}."
-        )
+def check_shapes(name: str, values: AnyArray, **others: AnyArray | None) -> None:
+    """Refuse arrays whose shape is not that of `values`, and values without a sample axis."""
+    for other, given in others.items():
+        if given is not None and given.shape != values.shape:
+            raise UsageError(
+                f"{name} and {other} must agree in shape, samples first: got {tuple(values.shape)} and "
+                f"{tuple(given.shape)}."
+            )
+    if values.ndim == 0:
+        raise UsageError(f"{name} needs a sample axis: its shape is (K, ...), also for K = 1.")
 
 
 class Estimate(eqx.Module):

@@ -42,7 +42,7 @@ from vimco.estimators import (
 from vimco.estimators.baselines import moments_after
 from vimco.estimators.learned_vimco import learned_estimate
 from vimco.estimators.nvil import nvil_estimate
-from vimco.samples import Estimate, ImportanceSamples
+from vimco.samples import Estimate, ImportanceSamples, check_shapes
 from vimco.signals import (
     ScaledMean,
     arithmetic_mean_of_others,
@@ -155,7 +155,12 @@ def estimate(
             )
     given = [name for name, value in more.items() if value is not None and value is not False]
     check_estimator(estimator, instead, given)
-    return estimator(dataclasses.replace(ImportanceSamples(log_joint, log_proposal, log_score), **more))
+    return estimator(dataclasses.replace(_samples(log_joint, log_proposal, log_score), **more))
+
+
+def _samples(log_joint: Tensor, log_proposal: Tensor, log_score: Tensor | None) -> ImportanceSamples:
+    check_shapes("log_joint", log_joint, log_proposal=log_proposal, log_score=log_score)
+    return ImportanceSamples(log_joint, log_proposal, log_score)
 
 
 class BaselineNetwork(nn.Module):
@@ -265,7 +270,7 @@ class NVIL(_LearnedBaseline):
     ) -> Estimate:
         """Return the estimate; `observation` is needed with a network."""
         samples = dataclasses.replace(
-            ImportanceSamples(log_joint, log_proposal, log_score),
+            _samples(log_joint, log_proposal, log_score),
             proposal_is_prior=proposal_is_prior,
             shared_parameters=shared_parameters,
         )
@@ -295,7 +300,7 @@ class LearnedVIMCO(_LearnedBaseline):
         log_score: Tensor | None = None,
     ) -> Estimate:
         """Return the estimate; `observation` is needed with a network."""
-        samples = ImportanceSamples(log_joint, log_proposal, log_score)
+        samples = _samples(log_joint, log_proposal, log_score)
         estimate = learned_estimate(samples, self._prediction(observation, samples.log_weights), self.moments)
         if self.training:
             self.moments.observe(estimate.residual)
