@@ -29,8 +29,8 @@ class RWS(Estimator):
     """
 
     ascends: ClassVar[str] = (
-        "L^K by the model; by the proposal −KL(P(h|x) ‖ Q(h|x)), of the data's x and for many samples in the wake "
-        "update, of the model's own x in the sleep update"
+        "L^K by the model; by the proposal −KL(P(h|x) ‖ Q(h|x)): for x of the data and many samples by wake, for x "
+        "of the model itself by sleep"
     )
 
     wake: bool | float = eqx.field(static=True, default=True)
