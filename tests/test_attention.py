@@ -272,6 +272,7 @@ def test_baseline_of_ram_is_the_running_mean_of_earlier_rewards():
     samples = drawn(model, "rewarded_samples", batch)
     ram = RAM(RunningMoments(0.9))
     estimate = ram(samples, batch)
+    np.testing.assert_allclose(estimate.objective, jnp.mean(samples.log_weights, axis=0), rtol=1e-5)
     np.testing.assert_array_equal(estimate.learning_signal, samples.reward)  # nothing was seen before
     after = ram.updated(estimate)
     assert after.baseline.mean == pytest.approx(float(jnp.mean(samples.reward)))
