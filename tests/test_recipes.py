@@ -201,13 +201,15 @@ def test_beyond_shows_cool_downs_without_a_run_by_warm(tmp_path):
 def test_beyond_halves_shows_each_recipe_beside_the_protocol(tmp_path):
     """The prior by `falling` and `raiko`, the learned proposal by `warm` over half of the updates; no other counts."""
     study = STUDIES["beyond-halves"]
-    prior, raiko, learned = study.adjusted(updates=1000, averaging=0.999)
+    prior, raiko, larger, learned = study.adjusted(updates=1000, averaging=0.999)
     assert (prior.estimator, prior.estimator_options) == ("vimco", ())
     assert (raiko.proposal, raiko.estimator) == ("prior", "straight-through")
     assert (learned.estimator, learned.estimator_options) == ("renyi-warmup", ("updates=100000",))
-    assert {run.schedule for run in (prior, raiko, learned)} == {"cosine"}
+    assert dataclasses.replace(larger, layers=(200, 200)) == raiko
+    assert {run.schedule for run in (prior, raiko, larger, learned)} == {"cosine"}
     recorded_run(tmp_path, prior, likelihood=55.0, average=54.5, num_samples=100)
     recorded_run(tmp_path, raiko, likelihood=53.0, average=52.5, num_samples=100)
+    recorded_run(tmp_path, larger, likelihood=51.0, average=50.5, num_samples=100)
     recorded_run(tmp_path, dataclasses.replace(learned, schedule="constant"), likelihood=40.0, num_samples=100)
     protocol = dataclasses.replace(learned, estimator="vimco", estimator_options=(), schedule="constant")
     protocol = dataclasses.replace(protocol, learning_rate=1e-3)
@@ -216,7 +218,8 @@ def test_beyond_halves_shows_each_recipe_beside_the_protocol(tmp_path):
     assert not problems
     table, _ = study.show(study, runs)
     assert [[entry.text for entry in row[1:]] for row in table.rows] == [
-        ["–", "–", "falling", "55.00", "54.50", "56.5"],
-        ["–", "–", "raiko", "53.00", "52.50", "56.5"],
-        ["46.00", "45.50", "warm", "not run", "not run", "46.1"],
+        ["–", "–", "falling", "55.00", "54.50", "56.5", "–"],
+        ["–", "–", "raiko", "53.00", "52.50", "56.5", "–"],
+        ["–", "–", "raiko", "51.00", "50.50", "–", "50.2"],
+        ["46.00", "45.50", "warm", "not run", "not run", "46.1", "–"],
     ]

@@ -130,7 +130,7 @@ def test_the_runs_of_a_study_have_different_names(tmp_path):
 
 def test_the_plan_states_every_length(capfd):
     cli.main(["study", "beyond-halves", "--dry-run"])
-    assert "3 runs of 200,000 or 100,000 updates" in capfd.readouterr().out
+    assert "4 runs of 200,000 or 100,000 updates" in capfd.readouterr().out
 
 
 def test_the_bars_show_a_stage_of_a_training(tmp_path, monkeypatch):
