@@ -48,7 +48,7 @@ Train models with discrete latent variables by multi-sample bounds, and compare 
 
   vimco train                     train a model: the paper's, on the MNIST that comes with the package
   vimco resume RUN                resume a run that was stopped or killed, or extend one that has ended
-  vimco evaluate RUN [RUN ...]    negative log-likelihood, with errors; with several runs, paired comparisons
+  vimco evaluate RUN [RUN ...]    negative log-likelihood, with standard errors; with several runs, paired comparisons
   vimco noise RUN                 signal-to-noise ratio of every estimator's gradient at the run's parameters
   vimco sample RUN                a picture of samples and reconstructions, or of completions
   vimco page RUN                  a web page with the model inside: it completes the digit that you draw
