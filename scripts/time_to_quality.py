@@ -21,7 +21,7 @@ from vimco.runs.figures import STYLE, figure_bytes
 from vimco.studies.paper import beyond
 from vimco.studies.paper.protocol import generative
 from vimco.studies.paper.table_1 import PUBLISHED
-from vimco.studies.results import collected, on_protocol
+from vimco.studies.results import collected, has_reached, on_protocol
 from vimco.studies.study import kind
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -97,12 +97,14 @@ def points(runs: Sequence[Run]) -> Iterator[Point]:
     for by, name in zip((warm, decaying), beyond.RECIPES, strict=True):
         for K, config in beyond.by_recipe(name).items():
             for run in runs:
-                if kind(run.config) == kind(config):
+                if kind(run.config) == kind(config) and has_reached(run, run.updates):
                     yield from _evaluated(run, by, ((K, run.updates),))
     for by, options in zip(cool_downs, (beyond.COOL_DOWN, beyond.WITHOUT_DECAY), strict=True):
         for K in SAMPLES:
             for run in beyond.cool_downs(runs, K, options):
-                if source := beyond.SOURCES.get(Path(run.config.init_from or "").name):
+                if has_reached(run, run.updates) and (
+                    source := beyond.SOURCES.get(Path(run.config.init_from or "").name)
+                ):
                     yield from _evaluated(run, by, (source, (K, run.updates)))
 
 

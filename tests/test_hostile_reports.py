@@ -20,6 +20,7 @@ from vimco.report.terminal import print_section
 from vimco.runs.config import RunConfig
 from vimco.studies import STUDIES
 from vimco.studies.document import Entry, Section, Table, Text, anchor
+from vimco.studies.results import collected
 
 NAMES = {
     "html": 'x"><img src=x onerror="document.title=1"><script>document.title=2<',
@@ -239,6 +240,13 @@ def test_a_tree_of_a_thousand_folders(tmp_path, capfd, monkeypatch):
         subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # Python's own way is recursive
     assert "cannot be listed" in capfd.readouterr().err
     assert "91.25" in (tmp_path / "report" / "results.md").read_text()
+
+
+def test_a_link_that_cannot_be_followed_stops_no_report(tmp_path):
+    recorded_run(tmp_path, RunConfig(data="binarized-mnist", updates=100))
+    (tmp_path / "link").symlink_to("a" * 300)  # longer than a name may be
+    runs, problems = collected([tmp_path])
+    assert (len(runs), problems) == (1, [])
 
 
 @pytest.mark.parametrize("kind", ["link", "text", "folder"])

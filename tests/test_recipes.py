@@ -60,7 +60,7 @@ def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
     recorded_run(tmp_path, dataclasses.replace(falling, updates=4000), bound=-90.0)
     stopped = dataclasses.replace(falling, schedule_updates=4000)  # at 1000, where its rate has hardly fallen
     recorded_run(tmp_path, stopped, name="stopped", bound=-80.0)
-    others = STUDY.adjusted(updates=1000, averaging=0.9)[5:]
+    others = STUDY.adjusted(updates=1000, averaging=0.9)[4:]
     runs, problems = collected([tmp_path])
     assert not problems
     table = next(block for block in STUDY.show(STUDY, runs) if isinstance(block, Table))
@@ -72,11 +72,36 @@ def test_runs_are_compared_at_the_length_that_most_share(tmp_path):
         "cosine from 1e-3": ["−98.00", "−97.50"],
         "cosine from 3e-3 (--recipe falling)": ["−97.00", "–"],
     }
-    missing = ("VIMCO, f̂ = 0", "VIMCO, Rényi warm-up", "VIMCO, Rényi warm-up updates=50000", "RLOO (ELBO)")
+    missing = (
+        "VIMCO (schedule cosine, warmup updates 1000)",
+        "VIMCO, f̂ = 0 (schedule cosine)",
+        "VIMCO, Rényi warm-up (schedule cosine)",
+        "VIMCO, Rényi warm-up updates=50000 (schedule cosine)",
+        "RLOO (ELBO) (schedule cosine)",
+        "VIMCO (schedule cosine, batch size 96)",
+    )
     assert STUDY.section(runs).blocks[-1].text == f"Not run: {'; '.join(f'{title}, K = 5' for title in missing)}."
     for other in others:
         recorded_run(tmp_path, other, bound=-96.0)
     assert STUDY.section(collected([tmp_path])[0]).blocks[-1] == STUDY.show(STUDY, collected([tmp_path])[0])[-1]
+
+
+def test_larger_mini_batches_are_compared_after_as_many_images(tmp_path):
+    """With four times the images in a mini-batch, 250 updates stand beside 1000; a schedule of 1000 is another run."""
+    for updates in (None, 50_000):
+        constant, *_, larger, _ = STUDY.adjusted(averaging=0.9, updates=updates)
+        assert (constant.updates, constant.batch_size, larger.updates, larger.batch_size) == (50_000, 24, 12_500, 96)
+    recorded_run(tmp_path, dataclasses.replace(constant, updates=1000), bound=-99.0)
+    recorded_run(tmp_path, dataclasses.replace(larger, updates=250), bound=-98.0, average=-97.5)
+    recorded_run(tmp_path, dataclasses.replace(larger, updates=1000), bound=-90.0)
+    table, _, plotted = STUDY.show(STUDY, collected([tmp_path])[0])
+    assert table.headings[0] == "1k updates"
+    assert [[entry.text for entry in row] for row in table.rows] == [
+        ["constant, 1e-3 (the default)", "−99.00", "–"],
+        ["cosine from 3e-3, batch 96", "−98.00", "−97.50"],
+    ]
+    (curves,) = plotted.plot.panels.values()
+    assert [curve.points[-1][0] for curve in curves] == [1000, 1000]
 
 
 def test_beyond_shows_the_recipes_beside_the_protocol_and_the_paper(tmp_path):

@@ -110,7 +110,7 @@ def test_adjusted_runs():
 
 def test_a_study_has_a_length_of_its_own_or_the_usual_one():
     lengths = {name: {run.updates for run in STUDIES[name].adjusted()} for name in ("table-1", "beyond", "recipes")}
-    assert lengths == {"table-1": {100_000}, "beyond": {200_000}, "recipes": {50_000}}
+    assert lengths == {"table-1": {100_000}, "beyond": {200_000}, "recipes": {50_000, 12_500}}
     halves = STUDIES["beyond-halves"].adjusted()
     assert {run.estimator: run.updates for run in halves} == {
         "vimco": 200_000,
@@ -537,6 +537,8 @@ def test_the_estimate_takes_measured_speed_and_scales_the_rest_by_it(tmp_path):
     rough = [durations.rough_seconds_per_update(training.config, (28, 28)) for training in trainings]
     assert slow == pytest.approx(1000 / 2 * rough[1] / rough[0] + durations.SECONDS_TO_START)
     assert durations.seconds_left([fast, slow], 2) == pytest.approx(slow)
+    larger = planned([dataclasses.replace(config, batch_size=96)], tmp_path)
+    assert durations.seconds_of_each([*trainings, *larger])[:2] == [fast, slow]
     assert durations.seconds_left([60.0, 60.0, 60.0], 2) == 90
 
 

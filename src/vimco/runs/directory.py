@@ -313,7 +313,7 @@ class Run:
     def noise_of_training(self) -> list[dict[str, Any]]:
         """Return what was measured in the state of the training: its latest parameters and number of samples."""
         is_own = {"num_samples": self.config.num_samples, "weights": "latest"}
-        return [record for record in self.noise if is_own.items() <= {"weights": "latest", **record}.items()]
+        return [record for record in self.noise if is_own.items() <= record.items()]
 
     def record_noise(self, records: Sequence[dict[str, Any]]) -> None:
         """Write the noise of gradients to `summary.json`; it replaces earlier records of the same kind."""

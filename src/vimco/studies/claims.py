@@ -1,5 +1,6 @@
 """The paper's claims about its results, each with a verdict: seen here, not seen, or not yet known."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -42,7 +43,7 @@ def by_likelihoods(cells: Sequence[Cell], holds: Callable[[list[float]], bool], 
             f"{title}: {minus(n.value)} ({short_count(n.updates)} updates)" if n else f"{title}: none"
             for title, n in zip(titles, numbers, strict=True)
         )
-        if not is_fair:
+        if not is_fair or not all(n and math.isfinite(n.value) for n in numbers):
             return Verdict("not yet", text)
         return Verdict("seen" if holds([n.value for n in numbers if n]) else "not seen", text)
 
@@ -94,6 +95,11 @@ def by_curves(
 def falls(values: Sequence[float]) -> bool:
     """Return whether each value is below the one before it."""
     return all(later < earlier for earlier, later in pairwise(values))
+
+
+def rises(values: Sequence[float]) -> bool:
+    """Return whether each value is above the one before it."""
+    return all(later > earlier for earlier, later in pairwise(values))
 
 
 def second_half(points: Points) -> float:

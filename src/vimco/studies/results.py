@@ -49,9 +49,16 @@ def _run_directories(folder: Path, problems: list[str]) -> Iterator[Path]:
         if any(entry.name == directory.CONFIG for entry in entries):
             yield path
         for entry in entries:
-            if entry.is_symlink() and (path / entry.name / directory.CONFIG).exists():
+            if entry.is_symlink() and _leads_to_run(path / entry.name):
                 problems.append(f"{entry.name} is a link to a run elsewhere, and left out: move the run here.")
         waiting += [Path(entry.path) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+
+
+def _leads_to_run(link: Path) -> bool:
+    try:
+        return (link / directory.CONFIG).exists()
+    except OSError:  # another user's folder, or a name that is too long
+        return False
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -140,21 +147,24 @@ def number(
     """Return the negative log-likelihood of a cell, now or after `updates`; None if it was not evaluated.
 
     Where only an earlier stage of the chosen run was evaluated, the choice is that of then: another rate may have been
-    the best. Where the chosen run was not evaluated at all, a run at the same rate that was serves, with its length.
+    the best. Where the chosen run of a seed was not evaluated, another of this rate and seed serves, with its length.
     """
-    evaluated, best = [], chosen(runs, cell, weights, updates)
-    for run in best:
+
+    def evaluation(run: Run) -> tuple[int, dict[str, Any]] | None:
         if updates is None:
-            known = last_evaluation(run, num_samples, weights)
-        else:
-            record = run.evaluation(num_samples, weights, updates)
-            known = None if record is None else (updates, record)
-        if known is not None:
-            evaluated.append((known[0], run, known[1]))
+            return last_evaluation(run, num_samples, weights)
+        record = run.evaluation(num_samples, weights, updates)
+        return None if record is None else (updates, record)
+
+    known = {run.path: its for run in on_protocol(runs, cell) if (its := evaluation(run))}
+    evaluated = []
+    for run in chosen(runs, cell, weights, updates):
+        same = [other for other in runs if other.path in known and _series(other) == _series(run)]
+        for each in [run] if run.path in known else chosen(same, cell, weights, updates):
+            length, record = known[each.path]
+            evaluated.append((length, each, record))
     if not evaluated:
-        same = [run for run in on_protocol(runs, cell) if rates_of([run]) == rates_of(best[:1])]
-        others = [run for run in same if updates is None and last_evaluation(run, num_samples, weights)]
-        return number(others, cell, num_samples, weights) if others else None
+        return None
     length = max(length for length, *_ in evaluated)
     averaged = [(run, record) for its_length, run, record in evaluated if its_length == length]
     values = [record["negative_log_likelihood"] for _, record in averaged]
@@ -163,6 +173,10 @@ def number(
     if updates is None and any(run.summary().get("updates", 0) > length for run in found.runs):
         return number(runs, cell, num_samples, weights, length) or found
     return found
+
+
+def _series(run: Run) -> tuple[float, int]:
+    return run.config.learning_rate, run.config.seed
 
 
 def last_evaluation(run: Run, num_samples: int, weights: Weights = "best") -> tuple[int, dict[str, Any]] | None:

@@ -21,7 +21,7 @@ from vimco.models import MODELS
 from vimco.registry import Names
 from vimco.runs.config import DEFAULT_UPDATES, RunConfig, words_of
 from vimco.runs.directory import Run
-from vimco.studies.cells import PAPER, Cell, variations
+from vimco.studies.cells import PAPER, Cell, in_words, variations
 from vimco.studies.claims import Claim
 from vimco.studies.document import Block, Section, Text
 
@@ -56,7 +56,7 @@ class Study:
     data: str = PAPER.data  # where the command line names none
     is_front: bool = False  # shown before the remarks of a report
     shows_too: Callable[[Run], bool] = lambda _run: False  # whether it shows a run that it does not plan
-    lists_missing: bool = True  # a list of the cells that were not run follows what is shown
+    lists_missing: bool = True  # a list of what was not run follows what is shown
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -67,25 +67,23 @@ class Study:
     def _kinds(self) -> list[Kind]:
         return list(map(kind, self.runs()))
 
-    def cells_of(self, runs: Sequence[Run]) -> set[Cell]:
-        """Return its cells that these runs belong to."""
-        found = [kind(run.config) for run in runs]
-        return {planned[0] for planned in self._kinds if planned in found}
-
     def is_run(self, runs: Sequence[Run]) -> bool:
         """Return whether there is something to show among these runs."""
-        return bool(self.cells_of(runs)) or any(map(self.shows_too, runs))
+        return any(kind(run.config) in self._kinds or self.shows_too(run) for run in runs)
 
     def section(self, runs: Sequence[Run]) -> Section:
-        """Return its results so far, and the cells that were not run."""
-        done = self.cells_of(runs)
-        missing = [cell for cell in self.cells if cell not in done]
+        """Return its results so far, and what was not run at any rate."""
+        found, missing = [kind(run.config) for run in runs], list[Kind]()
+        for planned in self._kinds:
+            if planned not in found and planned not in missing:
+                missing.append(planned)
         if not self.is_run(runs):
             return Section(self.name, self.title, (Text(f"Not run. The command is: vimco study {self.name}"),))
         sizes: dict[str, list[str]] = {}
         has_one_model = len({(cell.task, cell.layers) for cell in self.cells}) == 1
-        for cell in missing:
+        for cell, departures in missing:
             title = cell.title if has_one_model else f"{cell.title}, {'-'.join(map(str, cell.layers))}"
+            title += f" ({in_words(departures)})" if departures else ""
             sizes.setdefault(title, []).append(str(cell.num_samples))
         listed = "; ".join(f"{title}, K = {', '.join(numbers)}" for title, numbers in sizes.items())
         rest = [Text(f"Not run: {listed}.")] if missing and self.lists_missing else []
@@ -103,6 +101,7 @@ class Study:
     ) -> list[RunConfig]:
         """Return its runs, each once, with these seeds; `updates`, `rates` and `data` replace its own.
 
+        The updates count mini-batches of the paper: a run with larger ones has fewer updates, on as many images.
         `only` keeps the runs whose label has a part that matches one of the patterns.
         """
         data = data or self.data
@@ -112,7 +111,12 @@ class Study:
             raise UsageError("--seeds needs one or more numbers.")
         runs = [
             dataclasses.replace(
-                run, learning_rate=rate, seed=seed, data=data, averaging=averaging, **_length(updates or run.updates)
+                run,
+                learning_rate=rate,
+                seed=seed,
+                data=data,
+                averaging=averaging,
+                **_length(max(1, updates * PAPER.batch_size // run.batch_size) if updates else run.updates),
             )
             for run in self.runs()
             for rate in (rates or (run.learning_rate,))

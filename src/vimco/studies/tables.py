@@ -1,5 +1,6 @@
 """Negative log-likelihoods in tables, beside the paper's."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,8 @@ from vimco.studies.results import Number, chosen, deviation, number, on_protocol
 from vimco.studies.study import Study
 
 EXPLANATION = (
-    "The learning rate of each cell was chosen by the validation bound. ± is the standard error over the test images; "
+    "Of the runs of each cell, the one with the best validation bound is shown, with its rate; runs at other rates may "
+    "have had fewer updates. ± is the standard error over the test images; "
     "where there are several equally long seeds, the number is their mean and ± its standard error over seeds. Below "
     "each number are its updates; the paper does not state its own."
 )
@@ -161,7 +163,7 @@ def _entry(runs: Sequence[Run], cell: Cell, value: Number | None, weights: Weigh
 
 def _with_best(entries: Iterable[Entry], values: Sequence[float | None]) -> list[Entry]:
     """Return the row with its lowest entry marked, if there are two or more."""
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and math.isfinite(value)]
     lowest = min(known) if len(known) > 1 else None
     return [
         replace(entry, is_best=lowest is not None and value == lowest)

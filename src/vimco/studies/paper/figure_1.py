@@ -44,13 +44,18 @@ CLAIMS = (
             lambda v: 0 < v[0] - v[3] < v[1] - v[4] < v[2] - v[5],
         ),
     ),
+    Claim(
+        "VIMCO optimizes the bound better than RWS at K = 2",
+        "Figure 1",
+        by_curves([*generative("vimco", 2), *generative("rws", 2)], lambda v: v[0] > v[1]),
+    ),
     *(
         Claim(
             f"VIMCO and RWS optimize the bound alike (here: within a nat): K = {K}",
             "Figure 1",
             by_curves([*generative("vimco", K), *generative("rws", K)], lambda v: abs(v[1] - v[0]) < 1),
         )
-        for K in (2, 5, 10, 50)
+        for K in (5, 10, 50)
     ),
     Claim(
         "RWS learns slightly faster at larger K (here: ahead after a quarter of the updates)",

@@ -1,4 +1,4 @@
-"""Recipes: rates and schedules beside the paper's constant rate, after equally many updates of the same cost."""
+"""Recipes: rates, schedules and mini-batches beside the paper's, after equally many images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from vimco.studies.results import has_reached, usual_length
 from vimco.studies.study import Study, kind, register_study
 from vimco.studies.tables import PARAMETERS
 
-UPDATES = 50_000  # after which the candidates are compared
+UPDATES = 50_000  # of the paper's mini-batches, after which the candidates are compared
 # Title: where a run departs from the paper's protocol.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "constant, 1e-3 (the default)": {},
@@ -29,27 +29,40 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "estimator_options": (f"updates={UPDATES}",),
     },
     "cosine from 3e-3, the ELBO by RLOO": {**recipe("falling"), "estimator": "rloo"},
+    "cosine from 3e-3, batch 96": {**recipe("falling"), "batch_size": 96},
+    "cosine from 6e-3, batch 96": {**recipe("falling"), "batch_size": 96, "learning_rate": 6e-3},
 }
 EXPLANATION = (
-    "The best bound on the validation set with the training K. An update costs the same in all rows, so equal updates "
-    "are equal time. A cosine schedule ends at zero with its run."
+    "The best bound on the validation set with the training K. An update costs the same in all rows but those of "
+    "larger mini-batches, so equal updates are equal time. Larger mini-batches have fewer updates, on as many images "
+    "in all. A cosine schedule ends at zero with its run."
 )
-CAPTION = "The bound on the validation set with raw parameters, against updates."
+CAPTION = (
+    "The bound on the validation set with raw parameters, against updates; those of larger mini-batches count more."
+)
 
 
 def runs() -> list[RunConfig]:
-    """Whole images, K = 5: constant and falling rates."""
-    return [replace(PAPER, updates=UPDATES, **options) for options in CANDIDATES.values()]
+    """Whole images, K = 5: constant and falling rates, and larger mini-batches."""
+    candidates = [replace(PAPER, **options) for options in CANDIDATES.values()]
+    return [replace(config, updates=UPDATES // _size(config)) for config in candidates]
+
+
+def _size(config: RunConfig) -> int:
+    """Return the size of a mini-batch in those of the paper."""
+    return config.batch_size // PAPER.batch_size
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
-    """Candidates in rows, with raw and averaged parameters, at the length that most of them share."""
+    """Candidates in rows, with raw and averaged parameters, at the length in images that most of them share."""
     candidates = {
         title: [run for run in found if (kind(run.config), run.config.learning_rate) == (kind(c), c.learning_rate)]
         for title, c in zip(CANDIDATES, runs(), strict=True)
     }
     # Each candidate counts once, however many seeds it has.
-    length = usual_length(updates for of_title in candidates.values() for updates in {run.updates for run in of_title})
+    length = usual_length(
+        updates for of_title in candidates.values() for updates in {run.updates * _size(run.config) for run in of_title}
+    )
     raw, averaged = (
         {title: best for title, of_title in candidates.items() if (best := _best(of_title, length, weights))}
         for weights in PARAMETERS
@@ -66,8 +79,9 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
         for title, (bound, run) in raw.items()
     )
     curves = {
-        title: [point for point in run.curve("validation_bound") if point[0] <= length]
+        title: [(u * size, bound) for u, bound in run.curve("validation_bound") if u * size <= length]
         for title, (_, run) in raw.items()
+        for size in [_size(run.config)]
     }
     return [
         Table("Validation bound in nats: generative, K = 5", headings, body),
@@ -79,19 +93,20 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
 def _best(runs: Sequence[Run], length: int, weights: Weights) -> tuple[float, Run] | None:
     """Return the best bound up to a length, and its run, of runs that differ in seed or averaging alone.
 
-    Only the first seed counts: the best of several would have an advantage over rows with one.
+    The length is in mini-batches of the paper. Only the first seed counts: the best of several would have an advantage
+    over rows with one.
     """
-    reached = [run for run in runs if has_reached(run, length)]
-    first = min((run.config.seed for run in reached), default=0)
-    known = [(b[1], run) for run in reached if run.config.seed == first and (b := run.best(weights, length))]
+    reached = [(run, length // _size(run.config)) for run in runs if has_reached(run, length // _size(run.config))]
+    first = min((run.config.seed for run, _ in reached), default=0)
+    known = [(b[1], run) for run, end in reached if run.config.seed == first and (b := run.best(weights, end))]
     return max(known, key=lambda pair: pair[0], default=None)
 
 
 register_study(
     Study(
         "recipes",
-        "Recipes: rates and schedules after equal time",
-        "validation bound after equally many updates",
+        "Recipes: rates, schedules and mini-batches after equally many images",
+        "validation bound after equally many images",
         runs,
         show,
     )

@@ -19,6 +19,7 @@ from vimco.studies.runner.tasks import Training
 SECONDS_PER_UPDATE, SECONDS_PER_SAMPLE_AND_WEIGHT = 8e-4, 0.19e-3 / 473_600
 SECONDS_TO_START = 10.0  # compiling, and drawing at the end
 USUAL_SHAPE = (28, 28)  # assumed for a file that has not been read yet
+Work = tuple[Cell, int]  # what the time of an update depends on: the cell and the batch size
 
 
 def seconds_left(each: Sequence[float], workers: int) -> float:
@@ -27,29 +28,33 @@ def seconds_left(each: Sequence[float], workers: int) -> float:
 
 
 def seconds_of_each(trainings: Sequence[Training]) -> list[float]:
-    """Return the seconds that each run still needs. Runs of the same cell are assumed to be equally fast."""
-    measured: dict[Cell, list[float]] = {}
-    rough: dict[Cell, float] = {}
+    """Return the seconds that each run still needs. Runs of one cell and batch size are assumed to be equally fast."""
+    measured: dict[Work, list[float]] = {}
+    rough: dict[Work, float] = {}
     known = {dataset.name: dataset.image_shape for dataset in data.available()}
     positions = []
     for training in trainings:
         config, run = training.config, training.run()
         image_shape = run.image_shape if run else known.get(config.data, USUAL_SHAPE)
-        rough[Cell.of(config)] = rough_seconds_per_update(config, image_shape)
+        rough[_work(config)] = rough_seconds_per_update(config, image_shape)
         positions.append(training.target if training.is_done() else (run.updates if run else 0))
         speeds = [line["updates_per_second"] for line in run.metrics() if line.get("updates_per_second")] if run else []
         if len(speeds) > 1:  # the first one counts the time to compile
-            measured.setdefault(Cell.of(config), []).append(1 / max(speeds[-1], 0.01))
-    factor = median([median(speeds) / rough[cell] for cell, speeds in measured.items()] or [1.0])
+            measured.setdefault(_work(config), []).append(1 / max(speeds[-1], 0.01))
+    factor = median([median(speeds) / rough[work] for work, speeds in measured.items()] or [1.0])
     per_update = {
-        cell: median(measured[cell]) if cell in measured else factor * seconds for cell, seconds in rough.items()
+        work: median(measured[work]) if work in measured else factor * seconds for work, seconds in rough.items()
     }
     return [
-        SECONDS_TO_START + (training.target - position) * per_update[Cell.of(training.config)]
+        SECONDS_TO_START + (training.target - position) * per_update[_work(training.config)]
         if position < training.target
         else 0.0
         for training, position in zip(trainings, positions, strict=True)
     ]
+
+
+def _work(config: RunConfig) -> Work:
+    return Cell.of(config), config.batch_size
 
 
 def rough_seconds_per_update(config: RunConfig, image_shape: tuple[int, int]) -> float:
