@@ -96,6 +96,7 @@ def test_unknown_fields_are_named():
         ({"proposal": "prior"}, "--task attention or structured"),
         ({"updates": 10, "epochs": 1.0}, "one budget"),
         ({"schedule": "cosine", "minutes": 1.0}, "--schedule-updates"),
+        ({"schedule_updates": 100}, "add --schedule cosine or stages, or leave it out"),
     ],
 )
 def test_values_out_of_range_are_refused(fields, words):

@@ -39,6 +39,7 @@ from program import (
     vimco,
     wait_for_update,
 )
+from recorded import recorded_run
 
 from vimco import __version__, cli
 from vimco.cli import layout
@@ -380,6 +381,29 @@ def test_offline(program, own_folder, monkeypatch):
 )
 def test_what_resuming_cannot_change(program, run, words, message):
     status, _, err = program("train", "--resume", run, *words.split())
+    assert status == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "message"),
+    [
+        (
+            RunConfig(estimator="renyi-warmup", estimator_options=("updates=9",)),
+            "--estimator nvil",
+            "--estimator cannot",
+        ),
+        (
+            RunConfig(minutes=1.0),
+            "--schedule cosine",
+            "--schedule cannot change",
+        ),  # which would need --schedule-updates
+    ],
+)
+def test_an_option_of_a_resumed_run_is_refused_for_itself(program, tmp_path, config, words, message):
+    """What would be wrong with the run if it had the option is another matter."""
+    path = recorded_run(tmp_path, dataclasses.replace(config, data="synthetic"))
+    status, _, err = program("train", "--resume", path, *words.split())
     assert status == 2
     assert message in err
 

@@ -4,6 +4,7 @@ import concurrent.futures
 import dataclasses
 import errno
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,8 @@ import sys
 import time
 import types
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,6 +45,7 @@ from vimco.runs.config import RunConfig
 from vimco.runs.experiment import Experiment, Purpose, key_for, precision
 from vimco.runs.store import DamagedFileError, read_arrays, write_tree
 from vimco.runs.team import Team
+from vimco.samples import ImportanceSamples
 from vimco.training.evaluation import Evaluation
 
 SMALL = RunConfig(data="synthetic", layers=(3,), num_samples=2, updates=50, log_every=10, validate_every=20)
@@ -436,6 +440,39 @@ def test_a_validation_that_is_not_finite_stops(tmp_path, monkeypatch):
     assert (facts["update"], facts["validation_bound"]) == (20, -3.0)
 
 
+def test_impossible_samples_teach_nothing_and_stop_nothing(tmp_path, monkeypatch):
+    """A set of samples that are all impossible has the bound −inf; an average that contains it is no number in JSON."""
+
+    class Rare(eqx.Module):
+        weights: jax.Array
+
+        def importance_samples(self, key, batch, num_samples):
+            h = jax.random.bernoulli(key, 0.9, (num_samples, len(batch.observation)))
+            log_p = jax.nn.log_sigmoid(self.weights @ batch.observation.T)
+            return ImportanceSamples(jnp.where(h, log_p, -jnp.inf), jnp.where(h, jnp.log(0.9), jnp.log(0.1)))
+
+    monkeypatch.setattr(Experiment, "model", lambda self: Rare(jnp.zeros(self.dataset.train.shape[1])))
+    config = dataclasses.replace(SMALL, updates=40, log_every=1, estimator="vimco")
+    path = tmp_path / "run"
+    with pytest.raises(session.Interrupted):
+        session.train(config, path, Recorder(stop_at=25))
+    run = session.resume(path)
+    bounds = [line["train_bound"] for line in run.metrics()]
+    assert len(bounds) == 40
+    assert None in bounds
+    assert bounds[-1] is None or bounds[-1] > math.log(0.5)
+    assert max(bound for bound in bounds[20:] if bound is not None) > max(b for b in bounds[:3] if b is not None)
+
+
+def test_a_validation_without_a_possible_sample_is_never_the_best(tmp_path, monkeypatch):
+    bounds = iter([-math.inf, -3.0, -math.inf])
+    monkeypatch.setattr(session, "evaluate", lambda *_: Evaluation(2, np.full(2, next(bounds)), np.ones(2), np.ones(2)))
+    run = session.train(SMALL, tmp_path / "run")
+    assert run.summary()["best"] == {"update": 40, "validation_bound": -3.0}
+    assert run.update_of("best") == 40
+    assert run.curve("validation_bound") == [(40, -3.0)]
+
+
 def test_metrics_are_json(tmp_path):
     """JSON has no infinity."""
     store.append_metrics(tmp_path / "metrics.jsonl", {"update": 1, "signal_rms": math.inf, "train_bound": -2.0})
@@ -711,8 +748,57 @@ def test_a_command_that_is_started_again_after_an_extension_leaves_the_run(tmp_p
     recorder = Recorder()
     again = session.train_or_resume(config, run.path, recorder)
     assert (again.updates, again.config.updates) == (6, 6)
-    assert recorder.warnings == [f"{run.path} has done more than the 4 updates asked for."]
+    assert recorder.warnings == [f"{run.path} has done the 4 updates asked for, and was extended."]
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+def test_it_leaves_a_run_whose_extension_was_stopped(tmp_path):
+    config = dataclasses.replace(SMALL, updates=4)
+    path = session.train(config, tmp_path / "run").path
+    with pytest.raises(session.Interrupted):
+        session.resume(path, Recorder(stop_at=6), updates=2000)
+    recorder = Recorder()
+    again = session.train_or_resume(config, path, recorder)
+    assert recorder.warnings == [f"{path} has done the 4 updates asked for, and was extended."]
+    assert again.config.updates == 2000
+    assert 4 < checkpoints.latest_update(path) < 2000
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_resumed_run_keeps_its_other_options(tmp_path, has_checkpoint):
+    path = session.train(dataclasses.replace(SMALL, updates=4), tmp_path / "run").path
+    if not has_checkpoint:  # as if it had been stopped before the first one
+        for file in path.glob("*.safetensors"):
+            file.unlink()
+    before = (path / "config.json").read_bytes()
+    with pytest.raises(UsageError, match="learning_rate, seed cannot change when a run is resumed"):
+        session.resume(path, seed=7, learning_rate=0.5, updates=9)
+    assert (path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("killed", ["best.safetensors", "best_average.safetensors"])
+def test_a_kill_before_the_best_is_written_loses_nothing(tmp_path, monkeypatch, killed):
+    """The resumed run ends without another validation at that update, and without a better one."""
+    bounds = itertools.chain([-3.0, -3.0, -2.0, -2.0], itertools.repeat(-4.0))
+    monkeypatch.setattr(session, "evaluate", lambda *_: Evaluation(2, np.full(2, next(bounds)), np.ones(2), np.ones(2)))
+    config = dataclasses.replace(SMALL, averaging=0.9, updates=50, checkpoint_seconds=1e9)
+    write = session.write_tree
+
+    def crash(path, tree, facts, **options):
+        if path.name == killed and facts["update"] == 40:
+            raise RuntimeError("killed")
+        write(path, tree, facts, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "write_tree", crash)
+        with pytest.raises(RuntimeError, match="killed"):
+            session.train(config, tmp_path / "run")
+    run = session.resume(tmp_path / "run", updates=45)
+    for weights, key in (("best", "best"), ("best-average", "best_average")):
+        assert run.summary()[key] == {"update": 40, "validation_bound": -2.0}
+        assert run.update_of(weights) == 40
+    whole = session.train(dataclasses.replace(config, updates=40, validate_every=1000), tmp_path / "whole")
+    assert_same_arrays(arrays(run.path, "best.safetensors"), arrays(whole.path, "best.safetensors"))
 
 
 def test_an_error_without_a_text_is_raised_in_all_processes(monkeypatch):

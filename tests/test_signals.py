@@ -20,7 +20,14 @@ from vimco import (
     normalized_weights,
     vimco_signal,
 )
-from vimco.signals import jackknife_bound, naive_signal, ovis_signal
+from vimco.signals import (
+    asymptotic_ovis_signal,
+    jackknife_bound,
+    naive_signal,
+    ovis_signal,
+    rloo_signal,
+    thermodynamic_bound,
+)
 
 MEANS = {"geometric": geometric_mean_of_others, "arithmetic": arithmetic_mean_of_others, "left-out": left_out}
 INF = math.inf
@@ -310,6 +317,21 @@ def test_a_weight_that_is_no_number_is_told_from_a_zero():
         value = np.asarray(function(weights))
         assert np.all(np.isnan(value[..., 0])), function
         assert np.all(np.isfinite(value[..., 1])), function
+
+
+@pytest.mark.parametrize("other", [-1.0, -jnp.inf])
+@pytest.mark.parametrize(
+    "function",
+    [
+        rloo_signal,
+        vimco_signal,
+        lambda log_weights: asymptotic_ovis_signal(log_weights, 1.0),
+        lambda log_weights: thermodynamic_bound(log_weights, (0.0, 0.5)),
+    ],
+    ids=["rloo", "vimco", "ovis", "thermodynamic"],
+)
+def test_a_weight_that_is_no_number_is_told_beside_a_zero_too(function, other):
+    assert np.all(np.isnan(np.asarray(function(jnp.array([0.0, jnp.nan, other])))))
 
 
 @pytest.mark.parametrize("K", [100, 5000])

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from array_api_compat import array_namespace, device
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from vimco.errors import UsageError
 
@@ -244,7 +244,7 @@ def asymptotic_ovis_signal(log_weights: Float[Array, "K *B"], gamma: float) -> F
     if gamma == 0:
         return signal
     shift = gamma * (normalized_weights(log_weights) + math.log1p(-1 / K))
-    return xp.where(_sum(xp.exp(log_weights - _finite_maximum(log_weights))) > 0, signal + shift, 0.0)
+    return xp.where(xp.all(log_weights == -math.inf, axis=0), 0.0, signal + shift)
 
 
 def rloo_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
@@ -256,7 +256,13 @@ def rloo_signal(log_weights: Float[Array, "K *B"]) -> Float[Array, "K *B"]:
     others = _number_of_others(log_weights, "RLOO compares each sample with the mean of the others")
     is_zero = log_weights == -math.inf
     relative = xp.where(is_zero, 0.0, log_weights - _finite_maximum(log_weights))
-    return xp.where(xp.any(is_zero, axis=0), 0.0, (relative - xp.mean(relative, axis=0)) / others)
+    return xp.where(_has_zero(log_weights), 0.0, (relative - xp.mean(relative, axis=0)) / others)
+
+
+def _has_zero(log_weights: Float[Array, "K *B"]) -> Bool[Array, "*B"]:
+    """Return whether a weight of a set is zero, and none is NaN, which makes all of its set NaN."""
+    xp = array_namespace(log_weights)
+    return xp.any(log_weights == -math.inf, axis=0) & ~xp.any(xp.isnan(log_weights), axis=0)
 
 
 def wake_weights(log_weights: Float[Array, "K *B"], centred: bool = False) -> Float[Array, "K *B"]:
@@ -335,7 +341,7 @@ def thermodynamic_bound(log_weights: Float[Array, "K *B"], partition: Sequence[f
     total = _finite_maximum(log_weights)
     for _, step, weights, relative in _thermodynamic_terms(log_weights, partition):
         total = total + step * xp.sum(weights * relative, axis=0)
-    return xp.where(xp.all(log_weights > -math.inf, axis=0), total, -math.inf)
+    return xp.where(_has_zero(log_weights), -math.inf, total)
 
 
 def thermodynamic_coefficients(

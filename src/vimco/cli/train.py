@@ -130,10 +130,13 @@ def refuse_changes(command: Train, path: Path, arguments: Sequence[str]) -> None
     words = {argument.split("=")[0].replace("_", "-") for argument in arguments}
     names = [field.name for field in dataclasses.fields(own)]
     given = [name for name in names if words & {option(name), option(f"no_{name}")}]
-    fixed = {name: getattr(command.config, name) for name in given if name not in BUDGET}
-    asked = dataclasses.replace(own, **fixed)
-    for name in fixed:
-        if getattr(asked, name) != getattr(own, name):
+    canonical = {
+        "estimator_options": ESTIMATORS[own.estimator].canonical,
+        "task_options": MODELS[own.task].canonical,
+    }
+    for name in given:
+        asked = canonical.get(name, lambda value: value)(getattr(command.config, name))
+        if name not in BUDGET and asked != getattr(own, name):
             raise UsageError(
                 f"{option(name)} cannot change when a run is resumed (it is {getattr(own, name)} in {path}): leave it "
                 "out, or start a new run, perhaps with --init-from."

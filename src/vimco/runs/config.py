@@ -136,6 +136,10 @@ class RunConfig:
                 )
         if sum(getattr(self, name) is not None for name in BUDGET) > 1:
             raise UsageError("Give one budget: --updates, --epochs or --minutes.")
+        if self.schedule == "constant" and self.schedule_updates is not None:
+            raise UsageError(
+                "--schedule-updates is the horizon of a schedule: add --schedule cosine or stages, or leave it out."
+            )
         if self.schedule != "constant" and self.schedule_updates is None and (self.epochs or self.minutes):
             raise UsageError(
                 f"The {self.schedule} schedule ends at an update: add --schedule-updates, or give --updates."

@@ -99,6 +99,11 @@ def resume(
     """
     team, observer = Team(), observer or Observer()
     with team.as_one():
+        if fixed := budget.keys() - {*BUDGET, *CADENCE}:
+            raise UsageError(
+                f"{', '.join(sorted(fixed))} cannot change when a run is resumed: leave it out, or start a new run, "
+                "perhaps with init_from."
+            )
         mesh = mesh_of(devices)
         run = directory.load(path)
         given = {name: value for name, value in budget.items() if value is not None}
@@ -189,8 +194,11 @@ def train_or_resume(
     if BUDGET[0] in changes and all(changes[name] is None for name in BUDGET):
         changes["updates"] = DEFAULT_UPDATES
     for name in BUDGET:
-        if changes.get(name) is not None and done.get(name, 0) > changes[name]:
-            (observer or Observer()).warned(f"{path} has done more than the {changes[name]:g} {name} asked for.")
+        # An extension that was stopped is not in the summary yet, so what was asked for may be all that is there.
+        if changes.get(name) is not None and done.get(name, 0) >= changes[name]:
+            (observer or Observer()).warned(
+                f"{path} has done the {changes[name]:g} {name} asked for, and was extended."
+            )
             return run
     return resume(path, observer, devices=devices, **changes)
 
@@ -230,7 +238,7 @@ class _Session:
         self.signals = Signals()
         self.saved_at = time.monotonic()
         self.has_compiled_validation = False
-        self.has_new_best = False  # since the last checkpoint
+        self.new_best: set[str] = set()  # what of the state is the best so far, and not in its file yet
 
     def refuse_used_budget(self) -> None:
         """Refuse a new budget that is already used up."""
@@ -249,6 +257,7 @@ class _Session:
             self.observer.warned(checkpoint.fallback)
             # It replaces the damaged one, which would otherwise be kept as the previous one.
             rename_file(self.run.path / checkpoints.PREVIOUS, self.run.path / checkpoints.CHECKPOINT)
+        self._write_missing_best()
         for name in directory.OF_TRAINING:  # an evaluation may be writing others
             remove_unfinished_files(self.run.path, name)
         path, logged = self.run.path / directory.METRICS, self.progress.logged_update
@@ -333,8 +342,8 @@ class _Session:
             if self._is_line_due():
                 self._log_line()
             since_saved = self.team.gathered(time.monotonic() - self.saved_at)[0]
-            # A new best is in its file already, and a checkpoint of before it would name another one.
-            if self._is_over() or self.has_new_best or since_saved > self.run.config.checkpoint_seconds:
+            # The files of the best are written after a checkpoint of the same update.
+            if self._is_over() or self.new_best or since_saved > self.run.config.checkpoint_seconds:
                 self._save()
 
     def _stop_if_signalled(self, *_: int) -> None:
@@ -396,42 +405,68 @@ class _Session:
         """Return the validation bound with the training K, of the parameters and of their average, and with labels the
         error and log-loss of the former.
 
-        Write the model and the average wherever they are the best so far.
+        Note where the model and the average are the best so far.
         """
         key = jax.random.fold_in(key_for(Purpose.VALIDATION, self.run.config.seed), self.update)
         K = self.run.config.num_samples
 
         def evaluated(model: Any) -> Evaluation:
             evaluation = evaluate(model, self.validation, key, K, self._stop_if_signalled, self.trainer.mesh)
-            if not store.is_json_of(evaluation.mean_bound, float):
+            if math.isnan(evaluation.mean_bound) or evaluation.mean_bound == math.inf:
                 raise self._not_finite(self.update, "the validation bound")
             return evaluation
 
-        model, progress = self.state.model, self.progress
-        evaluation = evaluated(model)
+        progress = self.progress
+        evaluation = evaluated(self.state.model)
         line = {"validation_bound": evaluation.mean_bound}
         if evaluation.prediction is not None:
             line["validation_error"] = evaluation.prediction.error
             line["validation_log_loss"] = evaluation.prediction.log_loss
-        progress.best = self._keep_if_best("best", model, line["validation_bound"], progress.best)
+        progress.best = self._best_with("best", line["validation_bound"], progress.best)
         if self.state.average is not None:
-            averaged = eqx.combine(self.state.average, partition(model)[1])
-            line["average_validation_bound"] = evaluated(averaged).mean_bound
-            progress.best_average = self._keep_if_best(
-                "best-average", averaged, line["average_validation_bound"], progress.best_average
+            line["average_validation_bound"] = evaluated(self._model_of("best-average")).mean_bound
+            progress.best_average = self._best_with(
+                "best-average", line["average_validation_bound"], progress.best_average
             )
         progress.validated_update = self.update
         return line
 
-    def _keep_if_best(self, weights: str, model: Any, bound: float, best: dict[str, Any] | None) -> dict[str, Any]:
-        """Return update and bound of the best model so far; write this model if it is the best."""
-        if best is not None and bound <= best["validation_bound"]:
+    def _model_of(self, weights: str) -> Any:
+        """Return the model of now, or with the average of its parameters."""
+        if weights == "best":
+            return self.state.model
+        return eqx.combine(self.state.average, partition(self.state.model)[1])
+
+    def _best_with(self, weights: str, bound: float, best: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return update and bound of the best model so far, with that of now; `_save` writes it. −inf is no best."""
+        if bound <= (best["validation_bound"] if best is not None else -math.inf):
             return best
-        best = {"update": self.update, "validation_bound": bound}
-        self.has_new_best = True
-        if self._may_write():
-            write_tree(self.run.path / directory.BEST[weights], model, {**self.run.facts, **best})
-        return best
+        self.new_best.add(weights)
+        return {"update": self.update, "validation_bound": bound}
+
+    def _write_best(self) -> None:
+        """Write what of the state is the best so far.
+
+        The checkpoint is written before: what a kill leaves out is written again from there.
+        """
+        for weights in sorted(self.new_best):
+            best = self.progress.best if weights == "best" else self.progress.best_average
+            write_tree(
+                self.run.path / directory.BEST[weights], self._model_of(weights), {**self.run.facts, **(best or {})}
+            )
+
+    def _write_missing_best(self) -> None:
+        """Write the best of the checkpoint's update where a kill has kept it out of its file."""
+        for weights, best in (("best", self.progress.best), ("best-average", self.progress.best_average)):
+            if best is not None and best["update"] == self.update:
+                try:
+                    there: Any = store.read_facts(self.run.path / directory.BEST[weights]).get("update")
+                except UsageError:  # missing or damaged
+                    there = None
+                if there != self.update:
+                    self.new_best.add(weights)
+        self._write_best()
+        self.new_best.clear()
 
     def _may_write(self) -> bool:
         """Return whether this process writes; refuse a directory that is no longer the run's."""
@@ -482,7 +517,9 @@ class _Session:
         with self.team.as_one():
             if self._may_write():
                 checkpoints.write_checkpoint(self.run.path, self.state, self.update, self.progress, self.run.facts)
-        self.saved_at, self.has_new_best = time.monotonic(), False
+                self._write_best()
+        self.saved_at = time.monotonic()
+        self.new_best.clear()
 
     def _finish(self) -> None:
         if self.lock is None:
@@ -526,9 +563,11 @@ def _refuse_too_many_lines(experiment: Experiment) -> None:
     for name in ("log_every", "validate_every"):
         every = getattr(config, name)
         if total is not None and total // every > MOST_LOGGED:
+            least = math.ceil(total / MOST_LOGGED)
             raise UsageError(
                 f"A run logs at most {MOST_LOGGED:,} times, and {total:,} updates with {option(name)} {every} are "
-                f"more: choose {option(name)} {math.ceil(total / MOST_LOGGED)} or more."
+                f"more: choose {option(name)} {least} or more (when resuming, in Python: vimco.resume(run, "
+                f"{name}={least}, ...))."
             )
 
 

@@ -191,7 +191,8 @@ def updated(
     steps, optimizer_state = trainer.optimizer.update(gradient, state.optimizer_state, trainable)
     model, estimator = eqx.combine(optax.apply_updates(trainable, steps), rest)
 
-    is_bad = ~jnp.isfinite(jnp.mean(estimate.bound))
+    bound = jnp.mean(estimate.bound)
+    is_bad = jnp.isnan(bound) | (bound == jnp.inf)  # −inf is the bound of impossible samples, which teach nothing
     return TrainingState(
         model=model,
         estimator=estimator.updated(estimate),
