@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.devices import device_records
 from benchmarks.limits import numpy_products, products, with_gradients_of_samples, xla_products
+from benchmarks.lookups import is_here, looked_up
 from benchmarks.page import page_records
 from benchmarks.plain import plain_updates, steps
 from benchmarks.start import seconds_to_first_update
@@ -46,7 +47,7 @@ ESTIMATED = (
 OF_THE_PRIOR = ("vimco", "nvil", "straight-through", "tang", "bbvi", "muprop", "local-expectations")
 # The largest ratios of those that need more of a model; that of `straight-through` includes its third product.
 OTHER_LIMITS = {"bbvi": 1.5, "straight-through": 1.5, "tang": 1.5}
-Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start", "devices", "page"]
+Part = Literal["update", "growth", "estimator", "evaluation", "memory", "steps", "start", "devices", "page", "lookups"]
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,15 @@ def plain_record(K: int, rounds: int) -> dict[str, Any]:
     return step_record("a whole update", K, timings["plain"], timings["own"])
 
 
+def lookup_record(K: int, rounds: int) -> dict[str, Any]:
+    """Return the record of the update beside one whose products look up sums."""
+    repeats = repeats_for(K, 24, 200)
+    own, _ = updates("generative", K, 24, 200, repeats)
+    lookups, _ = updates("generative", K, 24, 200, repeats, changed=looked_up)
+    timings = alternating({"own": (own, repeats), "lookups": (lookups, repeats)}, rounds)
+    return step_record("lookups", K, timings["own"], timings["lookups"])
+
+
 def step_records(K: int, rounds: int) -> list[dict[str, Any]]:
     """Return the records of single kernels beside the plain code that they replace."""
     repeats = repeats_for(K, 24, 200)
@@ -273,6 +283,11 @@ def main(options: Options) -> None:
         columns = ("layers", "pictures", "slowdown", "movements", "median_ms", "worst_ms", "limit")
         title = "The digit page in Chromium: from a movement of the pen to twelve pictures"
         show(title if (new := page_records()) else "The digit page needs Chromium, which is not here", columns, new)
+    if "lookups" in options.only:
+        new = [lookup_record(K, options.rounds) for K in (2, 5, 10, 50)] if is_here() else []
+        title = "An update by XLA's products (plain), and one whose products look up sums"
+        columns = ("K", "plain_ms", "ms", "gain", "median_gain")
+        show(title if new else "Lookups need g++ and 512-bit vectors, which are not here", columns, new)
     options.output.write_text(json.dumps(records, indent=2) + "\n")
     console.print(f"Records: {options.output}")
 
