@@ -22,7 +22,6 @@ from vimco.studies.paper import beyond
 from vimco.studies.paper.protocol import generative
 from vimco.studies.paper.table_1 import PUBLISHED
 from vimco.studies.results import collected, has_reached, on_protocol
-from vimco.studies.study import kind
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "explanation" / "speed.md", DOCS / "images" / "time-to-quality.svg"
@@ -95,9 +94,9 @@ def points(runs: Sequence[Run]) -> Iterator[Point]:
         lengths = {point.stages: point for point in found}  # a run and its longer copy have some in common
         yield from (lengths[stages] for stages in sorted(lengths))
     for by, name in zip((warm, decaying), beyond.RECIPES, strict=True):
-        for K, config in beyond.by_recipe(name).items():
-            for run in runs:
-                if kind(run.config) == kind(config) and has_reached(run, run.updates):
+        for K in SAMPLES:
+            for run in sorted(beyond.by_name(runs, name, K), key=lambda run: run.updates):
+                if has_reached(run, run.updates):
                     yield from _evaluated(run, by, ((K, run.updates),))
     for by, options in zip(cool_downs, (beyond.COOL_DOWN, beyond.WITHOUT_DECAY), strict=True):
         for K in SAMPLES:

@@ -158,6 +158,19 @@ def test_seeds_of_a_recipe_are_averaged_like_those_of_the_protocol(tmp_path):
     ]
 
 
+def test_a_longer_training_by_a_recipe_stands_for_the_planned_one(tmp_path):
+    """Its warm-up is longer, too, so that it is no run of the study."""
+    study = STUDIES["beyond"]
+    words = "--recipe warm-decay --data binarized-mnist --num-samples 5 --updates"
+    for updates, value in ((200_000, 92.0), (800_000, 91.0)):
+        recorded_run(tmp_path, _parsed(shlex.split(f"train {words} {updates}")).config.checked, likelihood=value)
+    runs = collected([tmp_path])[0]
+    entry = study.show(study, runs)[0].rows[1][3]
+    assert (entry.text, entry.detail) == ("91.00", "800k updates")
+    assert study.is_run([run for run in runs if run.updates == 800_000])
+    assert [section.anchor for section in report(runs).sections if section.anchor == "other-runs"] == []
+
+
 def test_runs_by_another_rate_or_schedule_are_no_seeds_of_a_recipe(tmp_path):
     """Nor is a run that was stopped before the end of its schedule, whose rate has hardly fallen."""
     study = STUDIES["beyond"]

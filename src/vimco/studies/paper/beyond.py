@@ -16,8 +16,8 @@ from vimco.studies.results import Number, has_reached, last_evaluation, number, 
 from vimco.studies.study import Study, kind, register_study
 from vimco.studies.tables import on_other_data
 
-# The paper's estimator with an objective on the way from the ELBO to L^K for half of 200,000 updates.
-UPDATES = 200_000
+# The paper's estimator with an objective on the way from the ELBO to L^K for half of its updates.
+UPDATES = 200_000  # that the study trains; longer trainings by the same recipes are shown, too
 RECIPES = ("warm", "warm-decay")
 # VIMCO with the arithmetic mean in the repository of OVIS (Liévin et al., 2020): four million updates, 5000 samples,
 # the best over training.
@@ -43,9 +43,22 @@ def runs() -> list[RunConfig]:
 
 
 def by_recipe(name: str) -> dict[int, RunConfig]:
-    """Return the runs by a recipe, by their K."""
-    options = recipe(name, UPDATES)
-    return {K: replace(PAPER, num_samples=K, updates=UPDATES, **options) for K in PUBLISHED if K > 1}
+    """Return the runs by a recipe that the study plans, by their K."""
+    return {K: _planned(name, K, UPDATES) for K in PUBLISHED if K > 1}
+
+
+def _planned(name: str, K: int, updates: int) -> RunConfig:
+    return replace(PAPER, num_samples=K, updates=updates, **recipe(name, updates))
+
+
+def by_name(found: Sequence[Run], name: str, K: int) -> list[Run]:
+    """Return the runs by a recipe with K samples: those of the study, and those that the recipe gave more updates."""
+
+    def is_one(config: RunConfig) -> bool:
+        budgets = (UPDATES, max(UPDATES, config.updates or 0))
+        return kind(config) in [kind(_planned(name, K, updates)) for updates in budgets]
+
+    return [run for run in found if is_one(run.config)]
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
@@ -54,8 +67,7 @@ def show(study: Study, found: Sequence[Run]) -> list[Block]:
     body, sources = [], set()
     for K in by_recipe(RECIPES[0]):
         measured = number(found, generative("vimco", K)[0], samples, "best-average")
-        planned = [kind(by_recipe(name)[K]) for name in RECIPES]
-        columns = [[run for run in found if kind(run.config) == each] for each in planned]
+        columns = [by_name(found, name, K) for name in RECIPES]
         cooled = [cool_downs(found, K, options) for options in (WITHOUT_DECAY, COOL_DOWN)]
         sources |= {Path(run.config.init_from or "").name for runs in cooled for run in runs}
         body.append(
@@ -135,6 +147,10 @@ register_study(
         runs,
         show,
         evaluation_samples=1000,
-        shows_too=lambda run: any(_is_cool_down(run, options) for options in (COOL_DOWN, WITHOUT_DECAY)),
+        lists_missing=False,  # the table says "not run", and a longer run stands for a planned one
+        shows_too=lambda run: (
+            any(_is_cool_down(run, options) for options in (COOL_DOWN, WITHOUT_DECAY))
+            or any(by_name([run], name, run.config.num_samples) for name in RECIPES)
+        ),
     )
 )
