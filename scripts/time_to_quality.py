@@ -35,7 +35,6 @@ MARKERS = {
     "cool-down without decay": "X",
 }
 SIZES = {"o": 5.5, "D": 5.5, "s": 5.5, "*": 11, "X": 7}
-SAMPLES = tuple(K for K in PUBLISHED if K > 1)
 Stages = tuple[tuple[int, int], ...]  # K and updates, one after the other
 
 
@@ -80,9 +79,9 @@ def milliseconds_on(page: str) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def points(runs: Sequence[Run]) -> Iterator[Point]:
-    """Return every model of Table 1 by VIMCO and by recipes that was evaluated, the longest of each K last."""
+    """Return the evaluated models of Table 1: by VIMCO, rate 1e-3 and seed 0, by recipes, and by their cool-downs."""
     protocol, warm, decaying, *cool_downs = MARKERS
-    for K in SAMPLES:
+    for K in beyond.SIZES:
         of_K = on_protocol(runs, generative("vimco", K)[0])
         found = [
             point
@@ -94,12 +93,11 @@ def points(runs: Sequence[Run]) -> Iterator[Point]:
         lengths = {point.stages: point for point in found}  # a run and its longer copy have some in common
         yield from (lengths[stages] for stages in sorted(lengths))
     for by, name in zip((warm, decaying), beyond.RECIPES, strict=True):
-        for K in SAMPLES:
-            for run in sorted(beyond.by_name(runs, name, K), key=lambda run: run.updates):
-                if has_reached(run, run.updates):
-                    yield from _evaluated(run, by, ((K, run.updates),))
+        for run in sorted(runs, key=lambda run: (run.config.num_samples, run.updates)):
+            if beyond.is_by(run, name) and has_reached(run, run.updates):
+                yield from _evaluated(run, by, ((run.config.num_samples, run.updates),))
     for by, options in zip(cool_downs, (beyond.COOL_DOWN, beyond.WITHOUT_DECAY), strict=True):
-        for K in SAMPLES:
+        for K in beyond.SIZES:
             for run in beyond.cool_downs(runs, K, options):
                 if has_reached(run, run.updates) and (
                     source := beyond.SOURCES.get(Path(run.config.init_from or "").name)
@@ -127,7 +125,7 @@ def picture(found: Sequence[Point], own: dict[int, float]) -> Figure:
     """Return the likelihoods against minutes; K has a colour and a recipe a marker."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
-    for K in SAMPLES:
+    for K in beyond.SIZES:
         axes.axhline(PUBLISHED[K]["vimco"], color=COLOUR_OF_K[K], linestyle=":", linewidth=0.9)
         for by, marker in MARKERS.items():
             known = [p for p in found if (p.by, p.num_samples) == (by, K) and p.quality is not None]

@@ -104,6 +104,11 @@ def test_values_out_of_range_are_refused(fields, words):
         RunConfig(**fields)
 
 
+def test_an_older_record_with_a_horizon_of_no_schedule_is_read():
+    """The option is refused now, and had no effect."""
+    assert RunConfig.from_json({"schedule_updates": 100}) == RunConfig()
+
+
 def test_budgets_in_updates():
     assert RunConfig().total_updates(2083) == DEFAULT_UPDATES
     assert RunConfig(updates=7).total_updates(2083) == 7

@@ -159,16 +159,44 @@ def test_seeds_of_a_recipe_are_averaged_like_those_of_the_protocol(tmp_path):
 
 
 def test_a_longer_training_by_a_recipe_stands_for_the_planned_one(tmp_path):
-    """Its warm-up is longer, too, so that it is no run of the study."""
+    """The study does not plan it, since its warm-up is longer, and shows it, also when it is extended."""
     study = STUDIES["beyond"]
-    words = "--recipe warm-decay --data binarized-mnist --num-samples 5 --updates"
-    for updates, value in ((200_000, 92.0), (800_000, 91.0)):
-        recorded_run(tmp_path, _parsed(shlex.split(f"train {words} {updates}")).config.checked, likelihood=value)
+
+    def config_of(words):
+        return _parsed(
+            shlex.split(f"train --recipe warm-decay --data binarized-mnist --num-samples {words}")
+        ).config.checked
+
+    def shown():
+        runs = collected([tmp_path])[0]
+        assert "other-runs" not in [section.anchor for section in report(runs).sections]
+        entry = study.show(study, runs)[0].rows[1][3]
+        return entry.text, entry.detail
+
+    recorded_run(tmp_path, config_of("5 --updates 200000"), likelihood=92.0)
+    longer = config_of("5 --updates 800000")
+    path = recorded_run(tmp_path, longer, likelihood=91.0)
+    assert shown() == ("91.00", "800k updates")
+    extended = dataclasses.replace(longer, updates=900_000, schedule_updates=800_000)
+    (path / "config.json").write_text(
+        json.dumps({**json.loads((path / "config.json").read_text()), "config": extended.to_json()})
+    )
+    assert shown() == ("91.00", "800k updates")
+    # another warm-up is no seed of the same run
+    study_at = dataclasses.replace(study.adjusted(updates=800_000)[5], seed=1)
+    assert study_at.estimator_options != longer.estimator_options
+    recorded_run(tmp_path, study_at, bound=-101.0, likelihood=95.0)
+    assert shown() == ("91.00", "800k updates")
+
+
+def test_a_run_by_a_recipe_with_another_number_of_samples_is_another_run(tmp_path):
+    """The table has no row for it."""
+    config = RunConfig(data="binarized-mnist", num_samples=20, updates=200_000, **RECIPES["warm"].options)
+    config = RECIPES["warm"].completed(config)
+    recorded_run(tmp_path, config, likelihood=92.0)
     runs = collected([tmp_path])[0]
-    entry = study.show(study, runs)[0].rows[1][3]
-    assert (entry.text, entry.detail) == ("91.00", "800k updates")
-    assert study.is_run([run for run in runs if run.updates == 800_000])
-    assert [section.anchor for section in report(runs).sections if section.anchor == "other-runs"] == []
+    assert not STUDIES["beyond"].is_run(runs)
+    assert "other-runs" in [section.anchor for section in report(runs).sections]
 
 
 def test_runs_by_another_rate_or_schedule_are_no_seeds_of_a_recipe(tmp_path):

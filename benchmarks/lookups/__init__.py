@@ -9,9 +9,9 @@ import itertools
 import math
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,19 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 import vimco
+from vimco.models.generative import UpwardProposal
 from vimco.models.kernels.bernoulli import EXP2_COEFFICIENTS
 from vimco.models.kernels.randomness import fold_in
 from vimco.samples import Batch, ImportanceSamples
 
 SOURCE = Path(__file__).with_name("kernel.cc")
-COLUMNS = 6  # as in the kernel: the number of columns of a product at a time
+COLUMNS = 6  # of a product that the kernel computes at a time
 
 
 class LookedUp(vimco.SigmoidBeliefNetwork):
-    """The generative model of binary layers, without slices, for a batch of a multiple of four and at most 64."""
+    """The generative model, for binary observations in batches of a multiple of four, at most 64, on one device."""
+
+    heeds_parts: ClassVar[bool] = False
 
     def importance_samples(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> ImportanceSamples:
         """Return the draws of the package's model, from sums in another order."""
@@ -41,12 +44,15 @@ class LookedUp(vimco.SigmoidBeliefNetwork):
             deepest.bias,
             *itertools.chain.from_iterable((layer.weights[0], layer.bias) for layer in down),
         )
-        keys = jnp.stack([jax.random.key_data(fold_in(key, i))[:2] for i in range(len(others) + 1)])
+        keys = jnp.stack([jax.random.key_data(fold_in(key, i)) for i in range(len(others) + 1)])
         return ImportanceSamples(*_log_probabilities(num_samples, parameters, keys, batch.observation))
 
 
 def looked_up(model: vimco.SigmoidBeliefNetwork) -> LookedUp:
     """Return the same model, by looking up sums."""
+    is_plain = isinstance(model.proposal, UpwardProposal) and model.slice_size is None
+    if not is_plain or model.prior.symmetric or model.prior.deterministic:
+        raise ValueError("The lookups are for the generative model with units of 0 and 1, without slices.")
     return LookedUp(model.prior, model.likelihood, model.centre_context, model.proposal)
 
 
@@ -62,9 +68,26 @@ def _register() -> None:
     coefficients = ",".join(f"{np.float32(c):.9e}f" for c in EXP2_COEFFICIENTS)
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "kernel.so"
-        command = ["g++", "-O3", "-march=native", "-std=c++17", "-fno-math-errno", "-shared", "-fPIC", "-w"]
-        command += [f"-DEXP2_COEFFICIENTS={coefficients}", "-I", jax.ffi.include_dir(), str(SOURCE), "-o", str(library)]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        command = [
+            "g++",
+            "-O3",
+            "-march=native",
+            "-std=c++17",
+            "-fno-math-errno",
+            "-shared",
+            "-fPIC",
+            "-Wno-ignored-attributes",
+        ]
+        command += [
+            f"-DEXP2_COEFFICIENTS={coefficients}",
+            f"-DCOLUMNS={COLUMNS}",
+            "-I",
+            jax.ffi.include_dir(),
+            str(SOURCE),
+            "-o",
+            str(library),
+        ]
+        subprocess.run(command, check=True)
         kernel = ctypes.CDLL(str(library))  # stays loaded when the file is gone
     for name in ("Forward", "Backward"):
         jax.ffi.register_ffi_target(f"vimco_lookups_{name}", jax.ffi.pycapsule(getattr(kernel, name)), platform="cpu")
@@ -72,10 +95,10 @@ def _register() -> None:
 
 def _state_bytes(K: int, B: int, D: int, widths: list[int]) -> int:
     """Return the size of the kernel's `State`."""
-    vectors = 4 * -(-K * (B // 4) // 16)
-    bits = sum(2 * vectors * 16 * math.ceil(n / 16) for n in widths)
-    columns = sum(math.ceil(n / COLUMNS) * COLUMNS for n in (D, *widths[:-1], *widths[1:]))
-    return bits + 64 * vectors * columns + 64 * len(widths)
+    vectors = 4 * math.ceil(K * (B // 4) / 16)
+    units = sum(16 * math.ceil(n / 16) for n in widths)
+    columns = sum(COLUMNS * math.ceil(n / COLUMNS) for n in (D, *widths[:-1], *widths[1:]))
+    return vectors * (2 * units + 64 * columns)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -88,9 +111,11 @@ def _log_probabilities(
 
 
 def _forward(K: int, parameters: tuple[Array, ...], keys: Array, x: Array) -> list[Array]:
-    (B, D), depth = x.shape, (len(parameters)) // 4
-    if B % 4 or B > 64 or any(p.dtype != jnp.float32 for p in parameters):
-        raise ValueError(f"The lookups take float32 and a batch of a multiple of four, at most 64; this one has {B}.")
+    (B, D), depth = x.shape, len(parameters) // 4
+    if B % 4 or not 0 < B <= 64:
+        raise ValueError(f"The lookups take batches of a multiple of four, at most 64; this one has {B}.")
+    if any(p.dtype != jnp.float32 for p in parameters):
+        raise ValueError("The lookups take parameters in float32.")
     widths = [parameters[0].shape[1], *(parameters[2 * i - 1].shape[1] for i in range(1, depth))]
     _register()
     log = jax.ShapeDtypeStruct((K, B), jnp.float32)

@@ -1,17 +1,19 @@
 // Log-probabilities of a generative sigmoid belief network and their gradient, with products of binary rows by looking
 // up sums, for processors with 512-bit vectors.
 //
-// Four binary inputs select one of sixteen sums of four weights. Sixteen floats are one register, so one permutation and
-// one addition do for sixteen rows what takes 64 multiplications and additions. The gradient of a weight is such a
-// product, too: four rows select one of sixteen sums of their residuals. Latents stay bits throughout, and a sample's
-// logits never reach memory, its residuals once.
+// Four binary inputs of a unit select one of sixteen sums of their weights. Sixteen sums are one register, so for sixteen
+// rows of inputs a permutation and an addition replace four multiply-adds of vectors. The gradient of a weight is such a
+// product, too: the values of a unit in four rows select one of sixteen sums of those rows' residuals. Latents are bits
+// throughout, and logits stay in the cache.
 //
-// Rows of the batch are in vectors of sixteen. Lane l of strip s is the pair (k, b) = divmod(16 s + l, Q), where Q is a
-// quarter of the batch; vector 4 s + q of a layer holds the examples b + q Q. So the four vectors of a strip are the four
-// draws of one cipher (`sample_bernoulli`), whose counters, bits and comparisons are those of the package.
+// A row is a pair of a sample and an example, and rows are in vectors of sixteen. Lane l of strip s is the pair
+// (k, b) = divmod(16 s + l, Q), where Q is a quarter of the batch; vector 4 s + q of a layer holds the examples b + q Q.
+// So the four vectors of a strip are the four draws of one cipher (`sample_bernoulli`), whose counters and bits are those
+// of the package.
 //
-// Layers: h_1 is next to x. Q(h_1 | x), Q(h_2 | h_1), ...; P(h_n), P(h_{n-1} | h_n), ..., P(x | h_1). The product of x
-// and its weights has one row for each example and is left to XLA: its result is an input here.
+// Layers are counted from x, in the order of sampling; the package's h^1 is the last of them. Q(h_1 | x), Q(h_2 | h_1),
+// ...; P(h_n), P(h_{n-1} | h_n), ..., P(x | h_1). Observations are binary. The product of x and its weights has one row
+// for each example and is left to XLA: its result is an input here.
 
 #include <immintrin.h>
 
@@ -33,8 +35,9 @@ using Floats = ffi::Buffer<ffi::F32>;
 using Words = ffi::Buffer<ffi::U32>;
 using Bytes = ffi::Buffer<ffi::U8>;
 
-constexpr int COLUMNS = 6;  // of a product at a time: with four vectors of rows, 24 accumulators
-constexpr int STRIPS = 3;   // whose sums the gradient keeps in the first cache
+// COLUMNS, a definition of the compiler's, is the number of columns of a product that are computed at a time: with four
+// vectors of rows, six are 24 accumulators.
+constexpr int STRIPS = 3;  // The sums of this many strips stay in the first cache while gradients look them up.
 
 int ceiling(int n, int m) { return (n + m - 1) / m; }
 
@@ -50,14 +53,14 @@ struct State {
   std::vector<int> widths;      // of h_1, h_2, ...
   std::vector<uint16_t*> bits;  // of each layer: [vector][unit], sixteen rows
   // Residuals of Q(h_i | h_{i-1}), i > 1, and of P(h_{i-1} | h_i), where h_0 is x: [group of columns][strip][column][4].
-  std::vector<V*> proposal, model;
+  std::vector<V*> residuals_of_q, residuals_of_p;
   size_t size = 0;
 
   State(uint8_t* start, int K, int B, int D, std::vector<int> widths)
       : K(K), B(B), D(D), Q(B / 4), strips(ceiling(K * Q, 16)), widths(widths) {
     auto take = [&](size_t bytes) {
       uint8_t* place = start + size;
-      size += (bytes + 63) / 64 * 64;
+      size += bytes;  // always whole vectors
       return place;
     };
     auto residuals = [&](int n) {
@@ -65,8 +68,8 @@ struct State {
     };
     for (size_t i = 0; i < widths.size(); i++) {
       bits.push_back(reinterpret_cast<uint16_t*>(take(sizeof(uint16_t) * 4 * strips * padded(i))));
-      proposal.push_back(i == 0 ? nullptr : residuals(widths[i]));
-      model.push_back(residuals(i == 0 ? D : widths[i - 1]));
+      residuals_of_q.push_back(i == 0 ? nullptr : residuals(widths[i]));
+      residuals_of_p.push_back(residuals(i == 0 ? D : widths[i - 1]));
     }
   }
 
@@ -241,8 +244,8 @@ inline void look_up(V logits[COLUMNS][4], const V* table, const I* inputs, int g
     for (int i = 0; i < 4; i++) logits[c][i] = sums[c][i];
 }
 
-// Add the gradient of a group of columns: 16 R inputs, and the rows of several vectors. A lane's sixteen bits are the
-// rows of a vector, its lowest four select among the sums of four rows.
+// Add what the rows of several vectors give to the gradient of 16 R units and a group of columns. A lane belongs to a
+// unit; its bits are the unit's values in the sixteen rows of a vector, and the lowest four select a sum of four rows.
 template <int R>
 inline void look_up_rows(V (*gradient)[COLUMNS], const V* table, const uint16_t* bits, int padded, int vectors) {
   V sums[COLUMNS][R];
@@ -255,8 +258,7 @@ inline void look_up_rows(V (*gradient)[COLUMNS], const V* table, const uint16_t*
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) rows[r] = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(bits + 16 * r)));
 #pragma GCC unroll 1
-    for (int quarter = 0; quarter < 4; quarter++, table += COLUMNS) {
-      asm volatile("");  // unrolled, the loop would need more registers than there are
+    for (int four = 0; four < 4; four++, table += COLUMNS) {  // unrolled, it would need more registers than there are
 #pragma GCC unroll 6
       for (int c = 0; c < COLUMNS; c++)
 #pragma GCC unroll 4
@@ -317,9 +319,10 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
   for (int i = 1; i < depth; i++) widths.push_back(rest.get<Floats>(2 * (i - 1))->dimensions()[1]);
   const float *bias_of_prior = array(2 * (depth - 1)), *pixels = x.typed_data();
   State state(saved->typed_data(), log_joint->dimensions()[0], x.dimensions()[0], x.dimensions()[1], widths);
-  if (state.size > saved->size_bytes()) return ffi::Error::InvalidArgument("The buffer of the state is too small.");
+  if (state.size != saved->size_bytes()) return ffi::Error::InvalidArgument("The state has another size.");
+  if (uintptr_t(saved->typed_data()) % 64) return ffi::Error::InvalidArgument("The state is not aligned to vectors.");
   int Q = state.Q, top = depth - 1;
-  std::vector<Sum> joint(4 * state.strips), proposal(4 * state.strips);
+  std::vector<Sum> log_p(4 * state.strips), log_q(4 * state.strips);
   std::vector<I> sample, example;  // k and b of each lane
   for (int s = 0; s < state.strips; s++) {
     sample.push_back(lanes(s, [&](int n) { return n / Q; }));
@@ -331,7 +334,7 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
   };
   auto store = [&](int layer, int vector, int unit, Mask value) {
     state.bits[layer][size_t(vector) * state.padded(layer) + unit] = value;
-    if (layer == top) joint[vector].add_linear(_mm512_maskz_mov_ps(value, same(bias_of_prior[unit])));
+    if (layer == top) log_p[vector].add_linear(_mm512_maskz_mov_ps(value, same(bias_of_prior[unit])));
   };
   for (int i = 0; i < depth; i++) std::memset(state.bits[i], 0, sizeof(uint16_t) * 4 * state.strips * state.padded(i));
 
@@ -350,7 +353,7 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
         Unit of(_mm512_permutexvar_ps(example[s], logits[q]), _mm512_permutexvar_ps(example[s], e[q]));
         Mask value = of.drawn(four[q]) & state.valid(s);
         Terms terms;
-        terms.take(of, value), terms.add_to(proposal[4 * s + q]);
+        terms.take(of, value), terms.add_to(log_q[4 * s + q]);
         store(0, 4 * s + q, unit, value);
       }
     }
@@ -368,16 +371,16 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
         residuals[q] = of.residual(value);
       }
     };
-    through(state, inputs[i - 1], product, state.proposal[i], proposal.data(), draw);
+    through(state, inputs[i - 1], product, state.residuals_of_q[i], log_q.data(), draw);
     inputs.push_back(inputs_of(state, i));
   }
 
   // A pixel of a quarter's examples, repeated, so that sixteen lanes from any position are sixteen bits of it.
-  std::vector<uint64_t> repeated(size_t(4) * state.D);
+  std::vector<uint32_t> repeated(size_t(4) * state.D);
   for (int q = 0; q < 4; q++)
     for (int d = 0; d < state.D; d++) {
-      uint64_t bits = 0;
-      for (int n = 0; n < 32; n++) bits |= uint64_t(pixels[(n % Q + q * Q) * state.D + d] > 0.5f) << n;
+      uint32_t bits = 0;
+      for (int n = 0; n < 32; n++) bits |= uint32_t(pixels[(n % Q + q * Q) * state.D + d] > 0.5f) << n;
       repeated[4 * d + q] = bits;
     }
   for (int i = 0; i < depth; i++) {
@@ -391,7 +394,7 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
         residuals[q] = of.residual(value);
       }
     };
-    through(state, inputs[i], product, state.model[i], joint.data(), given);
+    through(state, inputs[i], product, state.residuals_of_p[i], log_p.data(), given);
   }
   double normaliser = 0;  // of P(h_n)
   for (int unit = 0; unit < widths[top]; unit++) {
@@ -400,9 +403,9 @@ ffi::Error forward(Floats of_data, Words keys, Floats x, ffi::RemainingArgs rest
   }
   for (int s = 0; s < state.strips; s++)
     for (int q = 0; q < 4; q++) {
-      joint[4 * s + q].add_linear(same(-normaliser));
-      joint[4 * s + q].write(state, s, q, log_joint->typed_data());
-      proposal[4 * s + q].write(state, s, q, log_proposal->typed_data());
+      log_p[4 * s + q].add_linear(same(-normaliser));
+      log_p[4 * s + q].write(state, s, q, log_joint->typed_data());
+      log_q[4 * s + q].write(state, s, q, log_proposal->typed_data());
     }
   return ffi::Error::Success();
 }
@@ -433,7 +436,8 @@ void backward_of(const State& state, int parent, int n, const V* residuals, cons
           for (int j = 0; j < 4; j++) table[(4 * v + j) * COLUMNS + c] = subsets(rows + 4 * j, 1);
         }
       residuals += vectors * COLUMNS;
-      for (int i = 0; i < 4 * STRIPS * COLUMNS; i++) _mm_prefetch((const char*)(residuals + i), _MM_HINT_T0);
+      if (first + STRIPS < state.strips)
+        for (int i = 0; i < vectors * COLUMNS; i++) _mm_prefetch((const char*)(residuals + i), _MM_HINT_T0);
       const uint16_t* bits = state.bits[parent] + size_t(4) * first * padded;
       int u = 0;
       for (; u + 4 <= units; u += 4) look_up_rows<4>(gradient + u, table.data(), bits + 16 * u, padded, vectors);
@@ -468,11 +472,11 @@ ffi::Error backward(Floats of_joint, Floats of_proposal, Floats of_data, Floats 
       }
     return vectors;
   };
-  std::vector<V> joint = in_vectors(of_joint.typed_data()), proposal = in_vectors(of_proposal.typed_data());
+  std::vector<V> of_p = in_vectors(of_joint.typed_data()), of_q = in_vectors(of_proposal.typed_data());
   for (int i = 0; i < depth; i++) {
-    if (i > 0) backward_of(state, i - 1, widths[i], state.proposal[i], proposal.data(), array(2 * i - 1), array(2 * i));
+    if (i > 0) backward_of(state, i - 1, widths[i], state.residuals_of_q[i], of_q.data(), array(2 * i - 1), array(2 * i));
     int at = 2 * (depth + i), children = i == 0 ? D : widths[i - 1];
-    backward_of(state, i, children, state.model[i], joint.data(), array(at), array(at + 1));
+    backward_of(state, i, children, state.residuals_of_p[i], of_p.data(), array(at), array(at + 1));
   }
 
   // Layers whose logits samples share: residuals are summed over samples first.
@@ -481,7 +485,7 @@ ffi::Error backward(Floats of_joint, Floats of_proposal, Floats of_data, Floats 
   for (int r = 0; r < K * B; r++) total += of_joint.typed_data()[r], totals[r % B] += of_proposal.typed_data()[r];
   for (int unit = 0; unit < widths[top]; unit++) {
     V sum = zero();
-    for (int v = 0; v < 4 * state.strips; v++) sum = _mm512_mask_add_ps(sum, state.bits_of(top, v, unit), sum, joint[v]);
+    for (int v = 0; v < 4 * state.strips; v++) sum = _mm512_mask_add_ps(sum, state.bits_of(top, v, unit), sum, of_p[v]);
     array(2 * depth - 1)[unit] = _mm512_reduce_add_ps(sum) - total * mean_of(bias_of_prior.typed_data()[unit]);
   }
   for (int unit = 0; unit < widths[0]; unit++)
@@ -490,7 +494,7 @@ ffi::Error backward(Floats of_joint, Floats of_proposal, Floats of_data, Floats 
       std::fill(by_position, by_position + 16, zero());
       for (int s = 0; s < state.strips; s++) {
         V& sum = by_position[16 * s % state.Q];
-        sum = _mm512_mask_add_ps(sum, state.bits_of(0, 4 * s + q, unit), sum, proposal[4 * s + q]);
+        sum = _mm512_mask_add_ps(sum, state.bits_of(0, 4 * s + q, unit), sum, of_q[4 * s + q]);
       }
       float of_example[16] = {};
       for (int p = 0; p < state.Q; p++)

@@ -191,7 +191,7 @@ def _likelihoods(run: Run) -> Entry:
 def _commands(run: Run) -> Commands:
     config = run.config
     if 0 < run.updates <= MAX_UPDATES:  # a damaged file may say more
-        horizon = config.horizon if config.schedule != "constant" else config.schedule_updates
+        horizon = config.horizon if config.schedule != "constant" else None
         config = replace(config, updates=run.updates, epochs=None, minutes=None, schedule_updates=horizon)
     folder = f"runs/{run.path.resolve().name}"
     lines = [train_command(config, folder)]

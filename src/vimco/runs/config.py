@@ -189,6 +189,8 @@ class RunConfig:
                 f"The configuration has no field {unknown[0]!r}: it is misspelt, or written by another version."
             )
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
+        if values.get("schedule", "constant") == "constant":
+            values.pop("schedule_updates", None)  # which some older records have, without effect
         return cls(**values)
 
 

@@ -72,7 +72,7 @@ class Study:
         return any(kind(run.config) in self._kinds or self.shows_too(run) for run in runs)
 
     def section(self, runs: Sequence[Run]) -> Section:
-        """Return its results so far, and what was not run at any rate."""
+        """Return its results so far, and what was run at none of its learning rates."""
         found, missing = [kind(run.config) for run in runs], list[Kind]()
         for planned in self._kinds:
             if planned not in found and planned not in missing:

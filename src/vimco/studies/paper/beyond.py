@@ -16,8 +16,9 @@ from vimco.studies.results import Number, has_reached, last_evaluation, number, 
 from vimco.studies.study import Study, kind, register_study
 from vimco.studies.tables import on_other_data
 
-# The paper's estimator with an objective on the way from the ELBO to L^K for half of its updates.
-UPDATES = 200_000  # that the study trains; longer trainings by the same recipes are shown, too
+SIZES = tuple(K for K in PUBLISHED if K > 1)
+UPDATES = 200_000  # of the study's own runs
+# By both, the objective goes from the ELBO to L^K in the first half of a run.
 RECIPES = ("warm", "warm-decay")
 # VIMCO with the arithmetic mean in the repository of OVIS (Liévin et al., 2020): four million updates, 5000 samples,
 # the best over training.
@@ -27,7 +28,8 @@ WITHOUT_DECAY = {**COOL_DOWN, "weight_decay": 0.0}
 REMARK = (
     "The recipe warm is vimco train --recipe warm --updates 200000: the rate falls from 3e-3 to zero, and the "
     "objective goes from near the ELBO to the multi-sample bound over the first half; with --recipe warm-decay "
-    "weights decay, too, since trainings over-fit the fixed binarization. An update of warm costs the same as VIMCO's. "
+    "weights decay, too, since trainings over-fit the fixed binarization. The longest training by each is shown. An "
+    "update of warm costs the same as VIMCO's. "
     "A cool-down goes on from a run by the protocol, perhaps one with fewer samples: vimco train --recipe cool-down "
     "--init-from RUN --num-samples 50 --updates 100000. The rates of recipes fall to zero, so averaged parameters "
     "differ little from raw ones. Later results: VIMCO with the arithmetic mean in the repository of OVIS (Liévin et "
@@ -39,35 +41,28 @@ SOURCES = {"vimco-K5": (5, 1_010_000)}
 
 def runs() -> list[RunConfig]:
     """Whole images at K = 2, 5, 10, 50 by the recipes `warm` and `warm-decay`."""
-    return [config for name in RECIPES for config in by_recipe(name).values()]
-
-
-def by_recipe(name: str) -> dict[int, RunConfig]:
-    """Return the runs by a recipe that the study plans, by their K."""
-    return {K: _planned(name, K, UPDATES) for K in PUBLISHED if K > 1}
+    return [_planned(name, K, UPDATES) for name in RECIPES for K in SIZES]
 
 
 def _planned(name: str, K: int, updates: int) -> RunConfig:
     return replace(PAPER, num_samples=K, updates=updates, **recipe(name, updates))
 
 
-def by_name(found: Sequence[Run], name: str, K: int) -> list[Run]:
-    """Return the runs by a recipe with K samples: those of the study, and those that the recipe gave more updates."""
-
-    def is_one(config: RunConfig) -> bool:
-        budgets = (UPDATES, max(UPDATES, config.updates or 0))
-        return kind(config) in [kind(_planned(name, K, updates)) for updates in budgets]
-
-    return [run for run in found if is_one(run.config)]
+def is_by(run: Run, name: str) -> bool:
+    """Return whether a run is by a recipe: with the warm-up of the study, or with that of a longer training."""
+    config = run.config
+    lengths = {UPDATES, max(UPDATES, config.horizon)}  # the study keeps its warm-up whatever --updates it is given
+    is_shown = config.num_samples in SIZES and config.schedule != "constant"
+    return is_shown and kind(config) in [kind(_planned(name, config.num_samples, updates)) for updates in lengths]
 
 
 def show(study: Study, found: Sequence[Run]) -> list[Block]:
     """K in rows; the protocol, the recipes, the paper and later results in columns."""
     samples = study.evaluation_samples or 0
     body, sources = [], set()
-    for K in by_recipe(RECIPES[0]):
+    for K in SIZES:
         measured = number(found, generative("vimco", K)[0], samples, "best-average")
-        columns = [by_name(found, name, K) for name in RECIPES]
+        columns = [[run for run in found if run.config.num_samples == K and is_by(run, name)] for name in RECIPES]
         cooled = [cool_downs(found, K, options) for options in (WITHOUT_DECAY, COOL_DOWN)]
         sources |= {Path(run.config.init_from or "").name for runs in cooled for run in runs}
         body.append(
@@ -97,6 +92,8 @@ def cool_downs(found: Sequence[Run], K: int, options: dict[str, Any] = COOL_DOWN
 
 
 def _is_cool_down(run: Run, options: dict[str, Any]) -> bool:
+    if run.config.num_samples not in SIZES:
+        return False
     planned = replace(PAPER, num_samples=run.config.num_samples, **options)
     return run.config.init_from is not None and kind(replace(run.config, init_from=None)) == kind(planned)
 
@@ -104,8 +101,8 @@ def _is_cool_down(run: Run, options: dict[str, Any]) -> bool:
 def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
     """Return the likelihood of the longest of some runs, the best by validation of several such, with its length.
 
-    Where other seeds of that run have the same rate, length and source, it is their mean: as for the protocol. A run
-    that was stopped before the end of its schedule does not show its recipe.
+    Where other seeds of that run have the same rate, warm-up, length and source, it is their mean: as for the protocol.
+    A run that was stopped before the end of its schedule does not show its recipe.
     """
     known = [
         (last[0], best[1], run, last[1]["negative_log_likelihood"])
@@ -124,8 +121,8 @@ def evaluated(found: Sequence[Run], samples: int, weights: Any) -> Entry:
     return _entry(first, fmean(of_seed.values()), updates, len(of_seed))
 
 
-def _source(run: Run) -> tuple[float, str | None]:
-    return run.config.learning_rate, run.config.init_from
+def _source(run: Run) -> tuple[float, str | None, tuple[str, ...]]:
+    return run.config.learning_rate, run.config.init_from, run.config.estimator_options
 
 
 def of_protocol(measured: Number | None) -> Entry:
@@ -150,7 +147,7 @@ register_study(
         lists_missing=False,  # the table says "not run", and a longer run stands for a planned one
         shows_too=lambda run: (
             any(_is_cool_down(run, options) for options in (COOL_DOWN, WITHOUT_DECAY))
-            or any(by_name([run], name, run.config.num_samples) for name in RECIPES)
+            or any(is_by(run, name) for name in RECIPES)
         ),
     )
 )

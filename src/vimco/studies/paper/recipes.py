@@ -38,7 +38,8 @@ EXPLANATION = (
     "in all. A cosine schedule ends at zero with its run."
 )
 CAPTION = (
-    "The bound on the validation set with raw parameters, against updates; those of larger mini-batches count more."
+    "The bound on the validation set with raw parameters, against updates by mini-batches of the paper's size: an "
+    "update on 96 images counts as four."
 )
 
 

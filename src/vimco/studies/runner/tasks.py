@@ -43,7 +43,7 @@ class Training:
 
     def _with_updates(self, updates: int) -> RunConfig:
         """Return the configuration with another budget, which does not move the horizon of a schedule."""
-        horizon = self.config.schedule_updates if self.config.schedule == "constant" else self.config.horizon
+        horizon = self.config.horizon if self.config.schedule != "constant" else None
         return replace(self.config, updates=updates, schedule_updates=horizon)
 
     def run(self) -> Run | None:
