@@ -34,7 +34,7 @@ MARKERS = {
     "recipe cool-down": "*",
     "cool-down without decay": "X",
 }
-SIZES = {"o": 5.5, "D": 5.5, "s": 5.5, "*": 11, "X": 7}
+MARKER_SIZES = {"o": 5.5, "D": 5.5, "s": 5.5, "*": 11, "X": 7}
 Stages = tuple[tuple[int, int], ...]  # K and updates, one after the other
 
 
@@ -132,7 +132,12 @@ def picture(found: Sequence[Point], own: dict[int, float]) -> Figure:
             places = [p.minutes(own) for p in known]
             line = "-" if marker == "o" else ""
             axes.plot(
-                places, [p.quality for p in known], color=COLOUR_OF_K[K], marker=marker, ls=line, ms=SIZES[marker]
+                places,
+                [p.quality for p in known],
+                color=COLOUR_OF_K[K],
+                marker=marker,
+                ls=line,
+                ms=MARKER_SIZES[marker],
             )
     axes.set(
         xscale="log",
@@ -144,8 +149,10 @@ def picture(found: Sequence[Point], own: dict[int, float]) -> Figure:
     ]
     axes.set_xticks(shown, [str(m) for m in shown])
     axes.set_xticks([], minor=True)
-    colours = [Line2D([], [], color=COLOUR_OF_K[K], label=f"K = {K}") for K in SAMPLES]
-    shapes = [Line2D([], [], color="#666666", marker=m, ms=SIZES[m], ls="", label=by) for by, m in MARKERS.items()]
+    colours = [Line2D([], [], color=COLOUR_OF_K[K], label=f"K = {K}") for K in beyond.SIZES]
+    shapes = [
+        Line2D([], [], color="#666666", marker=m, ms=MARKER_SIZES[m], ls="", label=by) for by, m in MARKERS.items()
+    ]
     paper = Line2D([], [], color="#666666", linestyle=":", label="the paper")
     axes.legend(handles=[*colours, *shapes, paper], ncols=2, loc="upper right")
     return figure

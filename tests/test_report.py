@@ -684,6 +684,27 @@ def test_an_extended_run_is_held_against_others_as_it_was_before(tmp_path, then,
     assert f"{then:.2f} ± 0.25 (test, K = 1000, best weights, after 200 updates)" in text
 
 
+def test_of_runs_of_one_configuration_the_longest_counts(tmp_path):
+    """The best of them would have an advantage. Other rates still compete by validation."""
+    config = run_of("vimco", 5)
+    recorded_run(tmp_path / "long", config, bound=-99.0, likelihood=91.0)
+    recorded_run(tmp_path / "longer", dataclasses.replace(config, updates=2 * UPDATES), bound=-100.0, likelihood=92.0)
+    (cell,) = generative("vimco", 5)
+    found = number(results_in(tmp_path), cell, 1000)
+    assert (found.value, found.updates) == (92.0, 2 * UPDATES)
+    recorded_run(tmp_path, run_of("vimco", 5, rate=3e-3), bound=-99.5, likelihood=91.5)
+    assert number(results_in(tmp_path), cell, 1000).value == 91.5
+
+
+def test_a_longer_run_that_was_not_evaluated_hides_no_number(tmp_path):
+    config = run_of("vimco", 5)
+    recorded_run(tmp_path / "long", config, bound=-99.0, likelihood=91.0)
+    recorded_run(tmp_path / "longer", dataclasses.replace(config, updates=2 * UPDATES), bound=-98.0)
+    (cell,) = generative("vimco", 5)
+    found = number(results_in(tmp_path), cell, 1000)
+    assert (found.value, found.updates) == (91.0, UPDATES)
+
+
 def test_a_shorter_run_of_a_cell_is_held_against_others_of_its_length(tmp_path):
     """NVIL (10) was run twice: the long run is the cell's number, the short one is compared with NVIL (50)."""
     recorded_run(tmp_path / "long", run_of("nvil", 10), likelihood=93.0, bound=-90)

@@ -81,6 +81,7 @@ def on_protocol(runs: Iterable[Run], cell: Cell) -> list[Run]:
 def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: int | None = None) -> list[Run]:
     """Return the best run of a cell by validation, and for each other seed the best at the same learning rate.
 
+    Of several runs of one configuration the longest alone counts: the best of them would have an advantage.
     An unfinished run is never chosen over a finished one: it has not been evaluated, and would hide a measured number.
     One that is being extended counts as it was at its last end.
     With `until` the runs that have reached this update are compared as they were then: another rate may have been best.
@@ -88,7 +89,8 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
     """
     if until is None:
         ends = [(run.summary().get("updates"), run) for run in on_protocol(runs, cell)]
-        ranked = [(end is not None, best[1], run) for end, run in ends if (best := run.best(weights, end))]
+        alone = [(end, run) for end, run in ends if not _has_longer(ends, end, run)]
+        ranked = [(end is not None, best[1], run) for end, run in alone if (best := run.best(weights, end))]
     else:
         reached = [run for run in on_protocol(runs, cell) if run.updates >= until]
         ranked = [(True, best[1], run) for run in reached if (best := run.best(weights, until))]
@@ -103,6 +105,11 @@ def chosen(runs: Iterable[Run], cell: Cell, weights: Weights = "best", until: in
         if run.config.learning_rate == rate:
             of_seed.setdefault(run.config.seed, run)
     return [of_seed[seed] for seed in sorted(of_seed)]
+
+
+def _has_longer(ends: Sequence[tuple[int | None, Run]], end: int | None, run: Run) -> bool:
+    """Return whether one of these runs has the same configuration and has ended after more updates."""
+    return any((its or 0) > (end or 0) and other.config.identity == run.config.identity for its, other in ends)
 
 
 def rates_of(runs: Iterable[Run]) -> str:
