@@ -81,7 +81,7 @@ def _register() -> None:
         command += [
             f"-DEXP2_COEFFICIENTS={coefficients}",
             f"-DCOLUMNS={COLUMNS}",
-            "-I",
+            "-isystem",
             jax.ffi.include_dir(),
             str(SOURCE),
             "-o",
